@@ -1,0 +1,1 @@
+"""Hotbay: a plugin host for live inference routing."""
