@@ -3,26 +3,22 @@
 Imports the standard library and msgpack only; no clock, no socket, no thread.
 """
 
-from hotbay_sdk.protocol.connection import (
-    CallLimitError,
+from hotbay_sdk.protocol.connection import CallLimitError, Connection, LinkState, LocalProtocolError, Role
+from hotbay_sdk.protocol.events import (
     CallReceived,
     CallTooLarge,
     CancelReceived,
-    Connection,
     ErrorReceived,
     Event,
     FrameSkipped,
     GoAwayReceived,
     HandshakeReceived,
     LateAnswerDropped,
-    LinkState,
-    LocalProtocolError,
     LogReceived,
     NoticeReceived,
     PingReceived,
     PongReceived,
     ReplyReceived,
-    Role,
     ViolationFound,
 )
 from hotbay_sdk.protocol.frames import (
@@ -94,4 +90,5 @@ __all__ = [
     "ViolationFound",
     "Welcome",
     "check_value",
+    "encode_frame",
 ]

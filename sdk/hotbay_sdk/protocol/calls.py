@@ -100,9 +100,9 @@ class View(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """The batch, column by column. Every list has `count` items; `fields` holds declared fields only."""
+    """The batch, column by column. Every list has `size` items; `fields` holds declared fields only."""
 
-    count: int
+    size: int
     deadlines_us: list[int]
     traces: list[str] | None
     fields: dict[str, list[Value]]

@@ -20,11 +20,29 @@ outstanding, so a peer that never answers cannot make the tables grow: further c
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+from hotbay_sdk.protocol.events import (
+    CallReceived,
+    CallTooLarge,
+    CancelReceived,
+    ErrorReceived,
+    Event,
+    FrameSkipped,
+    GoAwayReceived,
+    HandshakeReceived,
+    LateAnswerDropped,
+    LogReceived,
+    NoticeReceived,
+    PingReceived,
+    PongReceived,
+    ReplyReceived,
+    ViolationFound,
+)
 from hotbay_sdk.protocol.frames import (
     FLAG_CRITICAL,
     KNOWN_TYPES,
+    MAX_FRAME_BYTES,
     Frame,
     FrameReader,
     FrameType,
@@ -36,13 +54,12 @@ from hotbay_sdk.protocol.messages import (
     CONTROL_FRAME_BYTES,
     METHODS,
     CallError,
-    CallMeta,
     ErrorCode,
     Executed,
     MalformedMessageError,
     read_meta,
 )
-from hotbay_sdk.protocol.values import Value, ValueRefusedError, check_value, pack, pack_checked, unpack
+from hotbay_sdk.protocol.values import Encoder, Value, ValueRefusedError, unpack, unpack_checked
 
 MAX_STREAM: Final = 2**31 - 1
 DEFAULT_MAX_OUTSTANDING: Final = 1024
@@ -72,125 +89,19 @@ class LocalProtocolError(Exception):
     """This end's own code broke the protocol: a bug, never caught."""
 
 
-class HandshakeReceived(NamedTuple):
-    """ARMED, GO, HELLO, WELCOME or READY, with its decoded, unchecked body."""
-
-    type: FrameType
-    body: Value
-
-
-class CallReceived(NamedTuple):
-    """The peer calls. Answer with `send_reply` or `send_error` exactly once."""
-
-    stream: int
-    meta: CallMeta
-    args: list[Value]
-
-
-class NoticeReceived(NamedTuple):
-    """A one-way call."""
-
-    meta: CallMeta
-    args: list[Value]
-
-
-class CancelReceived(NamedTuple):
-    """The peer no longer wants the answer of this call; it is owed one all the same (CANCELLED)."""
-
-    stream: int
-    reason: str
-
-
-class ReplyReceived(NamedTuple):
-    """The answer of a pending call; the call is settled."""
-
-    stream: int
-    result: Value
-
-
-class ErrorReceived(NamedTuple):
-    """The failure of a pending call; the call is settled."""
-
-    stream: int
-    error: CallError
-
-
-class LateAnswerDropped(NamedTuple):
-    """An answer to a call that was cancelled before it came."""
-
-    stream: int
-
-
-class CallTooLarge(NamedTuple):
-    """A call over its size limit was skipped. Answer it with `send_error`."""
-
-    stream: int
-    length: int
-    limit: int
-
-
-class PingReceived(NamedTuple):
-    """Answer with `send_pong` and the same token."""
-
-    token: int
-
-
-class PongReceived(NamedTuple):
-    """The answer to a ping, with the peer's own figures, unchecked."""
-
-    token: int
-    facts: Value
-
-
-class GoAwayReceived(NamedTuple):
-    """The peer takes no calls beyond `last_stream` any more."""
-
-    last_stream: int
-    code: str
-    message: str
-
-
-class LogReceived(NamedTuple):
-    """A structured log record, unchecked."""
-
-    record: Value
-
-
-class FrameSkipped(NamedTuple):
-    """A frame of a type that this version does not know, or an oversized answer-less one."""
-
-    type: int
-    length: int
-
-
-class ViolationFound(NamedTuple):
-    """The last event of a link: the peer broke the protocol."""
-
-    code: ErrorCode
-    message: str
-
-
-Event = (
-    HandshakeReceived
-    | CallReceived
-    | NoticeReceived
-    | CancelReceived
-    | ReplyReceived
-    | ErrorReceived
-    | LateAnswerDropped
-    | CallTooLarge
-    | PingReceived
-    | PongReceived
-    | GoAwayReceived
-    | LogReceived
-    | FrameSkipped
-    | ViolationFound
-)
-
 _HANDSHAKE: Final = frozenset(
     {FrameType.ARMED, FrameType.GO, FrameType.HELLO, FrameType.WELCOME, FrameType.READY}
 )
 _UNOPENED: Final = frozenset({FrameType.DATA, FrameType.END, FrameType.CREDIT})
+
+# Looking a member up on its enum costs more than the dictionary look-ups of a call together (Python 3.11).
+_REQ: Final = int(FrameType.REQ)
+_RESP: Final = int(FrameType.RESP)
+_ERR: Final = int(FrameType.ERR)
+_EVENT: Final = int(FrameType.EVENT)
+_CANCEL: Final = int(FrameType.CANCEL)
+_CALLS: Final = frozenset({_REQ, _EVENT})
+_OPEN: Final = LinkState.OPEN
 
 
 class Connection:
@@ -201,24 +112,34 @@ class Connection:
     """
 
     __slots__ = (
+        "_call_limit_bytes",
+        "_decode",
         "_early_cancels",
+        "_encode",
         "_highest_received",
         "_incoming",
         "_late_answers",
         "_limit",
         "_next_stream",
+        "_pack",
+        "_peer_parity",
         "_pending",
         "_reader",
-        "_role",
         "_state",
         "_tombstones",
     )
 
     def __init__(self, role: Role, *, max_outstanding: int = DEFAULT_MAX_OUTSTANDING) -> None:
-        self._role = role
+        host = role is Role.HOST
+        encoder = Encoder()
+        self._pack = encoder.pack
+        self._encode = encoder.pack if host else encoder.pack_checked
+        self._decode = unpack_checked if host else unpack
+        self._call_limit_bytes = CONTROL_FRAME_BYTES if host else _REQUEST_BYTES
         self._limit = max_outstanding
         self._reader = FrameReader(self._limit_of)
-        self._next_stream = 1 if role is Role.HOST else 2
+        self._next_stream = 1 if host else 2
+        self._peer_parity = 0 if host else 1
         self._highest_received = 0
         self._pending: dict[int, int] = {}
         self._tombstones: dict[int, int] = {}
@@ -273,7 +194,7 @@ class Connection:
         """Bytes of an ARMED, GO, HELLO, WELCOME or READY frame."""
         if frame_type not in _HANDSHAKE:
             raise LocalProtocolError(f"{frame_type.name} is no handshake frame")
-        return encode_frame(frame_type, 0, pack(body))
+        return encode_frame(frame_type, 0, self._pack(body))
 
     def start_call(
         self,
@@ -297,37 +218,43 @@ class Connection:
         """
         if deadline_us <= 0:
             raise LocalProtocolError("a call needs a deadline above 0 µs")
-        if self._state is not LinkState.OPEN:
+        if self._state is not _OPEN:
             raise LocalProtocolError(f"the link is {self._state.value}")
         if len(self._pending) + len(self._tombstones) >= self._limit:
             raise CallLimitError(f"{self._limit} calls are without an answer, the limit of this link")
         stream = self._next_stream
         if stream > MAX_STREAM:
             raise CallLimitError("the stream ids of this link are used up; the process must be replaced")
-        body = pack([method, deadline_us, trace, tenant, attempt, parent, epoch, *args])
+        body = self._pack([method, deadline_us, trace, tenant, attempt, parent, epoch, *args])
         if reply_limit_bytes is None:
             reply_limit_bytes = METHODS[method].reply_bytes
-        frame = encode_frame(FrameType.REQ, stream, body)
+        frame = encode_frame(_REQ, stream, body)
         self._next_stream = stream + 2
-        self._pending[stream] = reply_limit_bytes
+        self._pending[stream] = min(reply_limit_bytes, MAX_FRAME_BYTES)
         return stream, frame
 
     def send_notice(self, method: int, args: Sequence[object], *, epoch: int = 0) -> bytes:
         """Bytes of a one-way call."""
-        return encode_frame(FrameType.EVENT, 0, pack([method, 0, None, None, 0, 0, epoch, *args]))
+        return encode_frame(_EVENT, 0, self._pack([method, 0, None, None, 0, 0, epoch, *args]))
 
     def send_reply(self, stream: int, result: object) -> bytes:
         """Answer a received call. Raises `ValueRefusedError`, with nothing changed, for a value that may not cross."""
         if stream not in self._incoming:
             raise LocalProtocolError(f"call {stream} is not being served")
-        body = pack_checked(result) if self._role is Role.PLUGIN else pack(result)
+        body = self._encode(result)
         self._incoming.discard(stream)
-        return encode_frame(FrameType.RESP, stream, body)
+        return encode_frame(_RESP, stream, body)
 
     def send_error(self, stream: int, error: CallError) -> bytes:
-        """Answer a received call, or a `CallTooLarge`, with an error."""
+        """Answer a received call, or a `CallTooLarge`, with an error; on stream 0 a failure to start.
+
+        Raises `ValueRefusedError`, with nothing changed, for details that may not cross.
+        """
+        if stream != 0 and stream not in self._incoming:
+            raise LocalProtocolError(f"call {stream} is not being served")
+        body = self._encode(error.to_wire())
         self._incoming.discard(stream)
-        return encode_frame(FrameType.ERR, stream, pack(error.to_wire()))
+        return encode_frame(_ERR, stream, body)
 
     def cancel(self, stream: int, reason: str) -> bytes:
         """Give up a pending call; its late answer will be dropped. Empty when it is not pending."""
@@ -335,23 +262,23 @@ class Connection:
         if limit is None:
             return b""
         self._tombstones[stream] = limit
-        return encode_frame(FrameType.CANCEL, stream, pack(reason))
+        return encode_frame(_CANCEL, stream, self._pack(reason))
 
     def send_ping(self, token: int) -> bytes:
         """Bytes of a PING."""
-        return encode_frame(FrameType.PING, 0, pack(token))
+        return encode_frame(FrameType.PING, 0, self._pack(token))
 
     def send_pong(self, token: int, facts: Mapping[str, Value]) -> bytes:
         """Bytes of the PONG that answers `token`."""
-        return encode_frame(FrameType.PONG, 0, pack([token, facts]))
+        return encode_frame(FrameType.PONG, 0, self._encode([token, facts]))
 
     def send_goaway(self, code: str, message: str) -> bytes:
         """Bytes of a GOAWAY that names the last stream this end has taken."""
-        return encode_frame(FrameType.GOAWAY, 0, pack([self._highest_received, code, message[:4096]]))
+        return encode_frame(FrameType.GOAWAY, 0, self._pack([self._highest_received, code, message[:4096]]))
 
     def send_log(self, record: Mapping[str, Value]) -> bytes:
         """Bytes of a LOG record."""
-        return encode_frame(FrameType.LOG, 0, pack(record))
+        return encode_frame(FrameType.LOG, 0, self._encode(record))
 
     def close(self) -> Sequence[int]:
         """End the link; return the streams whose callers still wait. Idempotent."""
@@ -360,7 +287,7 @@ class Connection:
         self._tombstones.clear()
         self._incoming.clear()
         self._early_cancels.clear()
-        if self._state is LinkState.OPEN:
+        if self._state is _OPEN:
             self._state = LinkState.CLOSED
         return waiting
 
@@ -369,59 +296,55 @@ class Connection:
     def feed(self, data: bytes | bytearray | memoryview) -> list[Event]:
         """Take the next bytes of the stream, split anyhow; return the events that they complete."""
         events: list[Event] = []
-        if self._state is not LinkState.OPEN:
+        if self._state is not _OPEN:
+            return events
+        whole = self._reader.whole(data)
+        if whole is not None:
+            self._take_frame(*whole, events)
             return events
         for item in self._reader.feed(data):
             if isinstance(item, Frame):
-                try:
-                    self._on_frame(item, events)
-                except (MalformedMessageError, ValueRefusedError) as error:
-                    self._break(events, ErrorCode.PROTOCOL_VIOLATION, f"{_name(item.type)} {item.stream}: {error}")
+                self._take_frame(*item, events)
             elif isinstance(item, Oversized):
                 self._on_oversized(item, events)
             else:
                 self._on_violation(item, events)
-            if self._state is not LinkState.OPEN:
+            if self._state is not _OPEN:
                 break
         return events
 
     def _limit_of(self, frame_type: int, stream: int) -> int:
-        if frame_type == FrameType.RESP:
+        if frame_type == _RESP:
             limit = self._pending.get(stream)
             if limit is None:
                 limit = self._tombstones.get(stream, 0)
             return limit
-        if frame_type in (FrameType.REQ, FrameType.EVENT) and self._role is Role.PLUGIN:
-            return METHODS_REQUEST_BYTES
+        if frame_type in _CALLS:
+            return self._call_limit_bytes
         return CONTROL_FRAME_BYTES
 
-    def _on_frame(self, frame: Frame, events: list[Event]) -> None:
-        kind = frame.type
-        if kind == FrameType.RESP:
-            result = unpack(frame.body)
-            if self._role is Role.HOST:
-                check_value(result)
-            if self._settle(frame.stream, events):
-                events.append(ReplyReceived(frame.stream, result))
-        elif kind == FrameType.REQ:
-            self._on_call(frame, events)
-        elif kind == FrameType.EVENT:
-            meta, args = read_meta(self._decode(frame))
-            events.append(NoticeReceived(meta, args))
-        elif kind == FrameType.ERR:
-            error = CallError.from_wire(self._decode(frame))
-            if self._settle(frame.stream, events):
-                events.append(ErrorReceived(frame.stream, error))
-        elif kind == FrameType.CANCEL:
-            self._on_cancel(frame, events)
-        else:
-            self._on_control(frame, events)
-
-    def _decode(self, frame: Frame) -> Value:
-        value = unpack(frame.body)
-        if self._role is Role.HOST:
-            check_value(value)
-        return value
+    def _take_frame(self, kind: int, flags: int, stream: int, body: bytes, events: list[Event]) -> None:
+        try:
+            if kind not in KNOWN_TYPES:
+                self._on_unknown(kind, flags, len(body), events)
+                return
+            value = self._decode(body)
+            if kind == _RESP:
+                if self._settle(stream, events):
+                    events.append(ReplyReceived(stream, value))
+            elif kind == _REQ:
+                self._on_call(stream, value, events)
+            elif kind == _EVENT:
+                meta, args = read_meta(value)
+                events.append(NoticeReceived(meta, args))
+            elif kind == _ERR:
+                self._on_error(stream, CallError.from_wire(value), events)
+            elif kind == _CANCEL:
+                self._on_cancel(stream, value, events)
+            else:
+                self._on_control(kind, value, events)
+        except (MalformedMessageError, ValueRefusedError) as error:
+            self._break(events, ErrorCode.PROTOCOL_VIOLATION, f"{_name(kind)} {stream}: {error}")
 
     def _settle(self, stream: int, events: list[Event]) -> bool:
         """Take an answered call off its table; true if its caller still waits."""
@@ -433,73 +356,82 @@ class Connection:
             return False
         raise MalformedMessageError("answers a call that was never made or is already answered")
 
-    def _on_call(self, frame: Frame, events: list[Event]) -> None:
-        self._take_stream(frame.stream)
-        meta, args = read_meta(self._decode(frame))
+    def _on_error(self, stream: int, error: CallError, events: list[Event]) -> None:
+        if stream == 0 or self._settle(stream, events):
+            events.append(ErrorReceived(stream, error))
+
+    def _on_call(self, stream: int, value: Value, events: list[Event]) -> None:
+        self._take_stream(stream)
+        meta, args = read_meta(value)
         if meta.deadline_us == 0:
             raise MalformedMessageError("a call without a deadline")
-        self._incoming.add(frame.stream)
-        events.append(CallReceived(frame.stream, meta, args))
-        reason = self._early_cancels.pop(frame.stream, None)
-        if reason is not None:
-            events.append(CancelReceived(frame.stream, reason))
+        events.append(CallReceived(stream, meta, args))
+        if self._early_cancels:
+            self._apply_early_cancel(stream, events)
 
     def _take_stream(self, stream: int) -> None:
-        odd_expected = self._role is Role.PLUGIN
-        if (stream % 2 == 1) is not odd_expected or not self._highest_received < stream <= MAX_STREAM:
-            raise MalformedMessageError(
-                f"stream id {stream}, expected {'odd' if odd_expected else 'even'} and above {self._highest_received}"
-            )
+        if stream & 1 != self._peer_parity or not self._highest_received < stream <= MAX_STREAM:
+            expected = "odd" if self._peer_parity else "even"
+            raise MalformedMessageError(f"stream id {stream}, expected {expected} and above {self._highest_received}")
         self._highest_received = stream
+        self._incoming.add(stream)
 
-    def _on_cancel(self, frame: Frame, events: list[Event]) -> None:
-        reason = self._decode(frame)
-        text = reason if isinstance(reason, str) else ""
-        if frame.stream in self._incoming:
-            events.append(CancelReceived(frame.stream, text))
-        elif frame.stream > self._highest_received:
+    def _apply_early_cancel(self, stream: int, events: list[Event]) -> None:
+        """Tell of a cancel that overtook its call, and forget those whose calls can no longer come."""
+        reason = self._early_cancels.get(stream)
+        if reason is not None:
+            events.append(CancelReceived(stream, reason))
+        self._early_cancels = {later: why for later, why in self._early_cancels.items() if later > stream}
+
+    def _on_cancel(self, stream: int, value: Value, events: list[Event]) -> None:
+        reason = value if isinstance(value, str) else ""
+        if stream in self._incoming:
+            events.append(CancelReceived(stream, reason))
+        elif stream & 1 != self._peer_parity or not 0 < stream <= MAX_STREAM:
+            raise MalformedMessageError("cancels a call that this peer can never make")
+        elif stream > self._highest_received:
             if len(self._early_cancels) >= self._limit:
                 raise MalformedMessageError(f"more than {self._limit} cancels of unknown calls")
-            self._early_cancels[frame.stream] = text
+            self._early_cancels[stream] = reason
 
-    def _on_control(self, frame: Frame, events: list[Event]) -> None:
-        kind = frame.type
+    def _on_control(self, kind: int, value: Value, events: list[Event]) -> None:
         if kind in _HANDSHAKE:
-            events.append(HandshakeReceived(FrameType(kind), self._decode(frame)))
+            events.append(HandshakeReceived(FrameType(kind), value))
         elif kind == FrameType.PING:
-            events.append(PingReceived(_token(self._decode(frame))))
+            events.append(PingReceived(_token(value)))
         elif kind == FrameType.PONG:
-            body = self._decode(frame)
-            if not isinstance(body, list) or len(body) != 2:
+            if not isinstance(value, list) or len(value) != 2:
                 raise MalformedMessageError("PONG is [token, facts]")
-            events.append(PongReceived(_token(body[0]), body[1]))
+            events.append(PongReceived(_token(value[0]), value[1]))
         elif kind == FrameType.GOAWAY:
-            events.append(_goaway(self._decode(frame)))
+            events.append(_goaway(value))
         elif kind == FrameType.LOG:
-            events.append(LogReceived(self._decode(frame)))
-        elif kind in _UNOPENED:
-            raise MalformedMessageError("no stream of data is open")
-        elif frame.flags & FLAG_CRITICAL:
-            raise MalformedMessageError("a critical frame of a type unknown to this version")
+            events.append(LogReceived(value))
         else:
-            events.append(FrameSkipped(kind, len(frame.body)))
+            raise MalformedMessageError("no stream of data is open")
+
+    def _on_unknown(self, kind: int, flags: int, length: int, events: list[Event]) -> None:
+        if flags & FLAG_CRITICAL:
+            raise MalformedMessageError("a critical frame of a type unknown to this version")
+        events.append(FrameSkipped(kind, length))
 
     def _on_oversized(self, frame: Oversized, events: list[Event]) -> None:
-        text = f"{_name(frame.type)} of {frame.length} bytes, the limit is {frame.limit}"
+        kind, stream = frame.type, frame.stream
+        text = f"{_name(kind)} of {frame.length} bytes, the limit is {frame.limit}"
         try:
-            if frame.type in (FrameType.RESP, FrameType.ERR):
-                if self._settle(frame.stream, events):
-                    error = CallError(ErrorCode.FRAME_TOO_LARGE, text, executed=Executed.YES)
-                    events.append(ErrorReceived(frame.stream, error))
-            elif frame.type == FrameType.REQ:
-                self._take_stream(frame.stream)
-                events.append(CallTooLarge(frame.stream, frame.length, frame.limit))
-            elif frame.type in _HANDSHAKE:
+            if kind in (_RESP, _ERR):
+                self._on_error(stream, CallError(ErrorCode.FRAME_TOO_LARGE, text, executed=Executed.YES), events)
+            elif kind == _REQ:
+                self._take_stream(stream)
+                events.append(CallTooLarge(stream, frame.length, frame.limit))
+                if self._early_cancels:
+                    self._apply_early_cancel(stream, events)
+            elif kind in _HANDSHAKE or kind in _UNOPENED:
                 raise MalformedMessageError(text)
             else:
-                events.append(FrameSkipped(frame.type, frame.length))
+                self._on_unknown(kind, frame.flags, frame.length, events)
         except MalformedMessageError as error:
-            self._break(events, ErrorCode.PROTOCOL_VIOLATION, f"{_name(frame.type)} {frame.stream}: {error}")
+            self._break(events, ErrorCode.PROTOCOL_VIOLATION, f"{_name(kind)} {stream}: {error}")
 
     def _on_violation(self, violation: Violation, events: list[Event]) -> None:
         self._break(events, ErrorCode(violation.code), violation.message)
@@ -509,7 +441,7 @@ class Connection:
         events.append(ViolationFound(code, message))
 
 
-METHODS_REQUEST_BYTES: Final = max(spec.request_bytes for spec in METHODS.values())
+_REQUEST_BYTES: Final = max(spec.request_bytes for spec in METHODS.values())
 
 
 def _name(frame_type: int) -> str:

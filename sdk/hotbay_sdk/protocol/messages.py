@@ -1,12 +1,13 @@
 """Methods, error codes, and the bodies of frames: what the two ends say to each other.
 
 Pure. Every `from_wire` checks shape and bounds of a value that the peer sent and raises
-`MalformedMessageError`; nothing is looked up by a name from the wire but in the tables here.
+`MalformedMessageError`; nothing is looked up by a name from the wire but in the tables here. Records
+are named tuples, not dataclasses: importing `dataclasses` would double a plugin's start-up.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES
@@ -123,15 +124,17 @@ def _cut(text: str, limit_bytes: int) -> str:
     return text if len(raw) <= limit_bytes and text.isascii() else raw[:limit_bytes].decode("utf-8", "ignore")
 
 
-@dataclass(frozen=True, slots=True)
-class CallError:
+_NO_DETAILS: Final[Mapping[str, Value]] = MappingProxyType({})
+
+
+class CallError(NamedTuple):
     """Why a call failed. `retryable`: the same call may succeed on another attempt."""
 
     code: ErrorCode
     message: str
     retryable: bool = False
     executed: Executed = Executed.MAYBE
-    details: Mapping[str, Value] = field(default_factory=dict)
+    details: Mapping[str, Value] = _NO_DETAILS
     traceback: str = ""
 
     def to_wire(self) -> dict[str, Value]:
@@ -192,14 +195,17 @@ def read_meta(value: Value) -> tuple[CallMeta, list[Value]]:
     """Split a REQ or EVENT body into its meta and its positional arguments."""
     if not isinstance(value, list) or len(value) < META_LENGTH:
         raise MalformedMessageError(f"a call is an array of at least {META_LENGTH} items")
-    method, deadline_us, trace, tenant, attempt, parent, epoch = value[:META_LENGTH]
-    for number in (method, deadline_us, attempt, parent, epoch):
-        if type(number) is not int or number < 0:
-            raise MalformedMessageError("method, deadline, attempt, parent and epoch are integers from 0 up")
+    method, deadline_us, trace, tenant, attempt, parent, epoch, *args = value
+    if (
+        not (type(method) is type(deadline_us) is type(attempt) is type(parent) is type(epoch) is int)
+        # The sign of an OR is negative as soon as one operand's is.
+        or (method | deadline_us | attempt | parent | epoch) < 0
+    ):
+        raise MalformedMessageError("method, deadline, attempt, parent and epoch are integers from 0 up")
     for text in (trace, tenant):
         if text is not None and type(text) is not str:
             raise MalformedMessageError("trace and tenant are text or nil")
-    return CallMeta(method, deadline_us, trace, tenant, attempt, parent, epoch), value[META_LENGTH:]  # type: ignore[arg-type]  # each field was checked in the loops above
+    return CallMeta(method, deadline_us, trace, tenant, attempt, parent, epoch), args  # type: ignore[arg-type]  # each field was checked above
 
 
 def _map(value: Value, what: str) -> dict[str, Value]:
@@ -238,8 +244,7 @@ MAX_NAMES: Final = 256
 MAX_NAME_CHARS: Final = 253
 
 
-@dataclass(frozen=True, slots=True)
-class Armed:
+class Armed(NamedTuple):
     """Stage 0's word, before any code of the package ran: what isolation it enforced."""
 
     incarnation: str
@@ -256,8 +261,7 @@ class Armed:
         return cls(_str(body, "incarnation"), _strs(body, "enforced"))
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """The plugin's SDK introduces itself. `protocol` is the closed range of versions that it speaks."""
 
     protocol: tuple[int, int]
@@ -287,8 +291,7 @@ class Hello:
         return cls((low, high), _str(body, "sdk"), _str(body, "language"), _strs(body, "features"))
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(NamedTuple):
     """The host's answer: the version both will speak and what the process needs to begin."""
 
     protocol: int
@@ -320,8 +323,7 @@ class Welcome:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TypeDeclaration:
+class TypeDeclaration(NamedTuple):
     """What READY says of one plugin type.
 
     `points`: names of the extension points it answers. `reads`: endpoint columns and request fields
@@ -365,8 +367,7 @@ class TypeDeclaration:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """The plugin's code is imported and can be configured."""
 
     types: tuple[TypeDeclaration, ...]

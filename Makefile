@@ -1,0 +1,105 @@
+# Every target does all of its own set-up: a machine with Python 3.11 or later, make, git and a package index is enough.
+# Set-up writes to standard error; what a target prints itself is all that reaches standard output.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+ENVIRONMENT := $(VENV)/.complete
+WHEELS := build/wheels/.complete
+PACKAGES := build/packages/.complete
+
+# Files that a build reads. Caches and build results are not among them, or nothing would ever be up to date.
+sources = $(shell find $(1) -type f -not -name '*.pyc' -not -path '*/build/*' -not -path '*/dist/*' 2>/dev/null)
+PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(ENVIRONMENT): requirements/bootstrap.sh requirements/uv.txt requirements/dev.txt host/pyproject.toml sdk/pyproject.toml
+	@requirements/bootstrap.sh $(VENV)
+	@touch $@
+
+$(WHEELS): $(ENVIRONMENT) $(call sources,sdk)
+	@rm -rf $(@D)
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir $(@D) sdk 1>&2
+	@touch $@
+
+# First-party plugins in the form in which anybody's are delivered; digests of packages are never committed. The revision
+# is the time of the newest source, counted from 2025: it grows with every edit, and equal sources give equal packages.
+$(PACKAGES): $(WHEELS) $(call sources,plugins) $(call sources,host/hotbay/packages)
+	@rm -rf $(@D).new
+	@mkdir -p $(@D).new
+	@set -e; rev=$$(($$(stat -c %Y $(filter-out $(WHEELS),$^) | sort -n | tail -n 1) - 1735689600)); \
+		for plugin in $(PLUGINS); do $(BIN)/hotbay pack plugins/$$plugin --rev $$rev --out $(@D).new/$$plugin 1>&2; done
+	@rm -rf $(@D)
+	@mv $(@D).new $(@D)
+	@touch $@
+
+.PHONY: setup
+setup: $(PACKAGES) ## only the set-up: environment, SDK wheel, first-party packages
+
+.PHONY: demo
+demo: $(PACKAGES) ## real requests, real model servers, a swap and a kill under load (ARGS=--json, TRACE=FILE)
+	@$(BIN)/hotbay demo $(if $(TRACE),--trace '$(TRACE)') $(ARGS)
+
+.PHONY: run
+run: $(PACKAGES) ## the host and its gateway (ARGS="-c FILE")
+	@$(BIN)/hotbay run $(ARGS)
+
+.PHONY: test
+test: $(PACKAGES) ## every test but the slow ones, with coverage (ARGS= for pytest)
+	@$(BIN)/python -m pytest -m 'not slow' --cov --cov-report=term:skip-covered $(ARGS)
+
+.PHONY: test-slow
+test-slow: $(PACKAGES) ## the slow tests: swaps and kills under load
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+.PHONY: lint
+lint: $(ENVIRONMENT) ## ruff, mypy --strict, import contracts, declared dependencies
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@for distribution in host sdk; do (cd $$distribution && ../$(BIN)/deptry .) || exit 1; done
+
+.PHONY: format
+format: $(ENVIRONMENT) ## rewrite the code as lint expects it
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(PACKAGES) ## figures beside the machine's floor, into build/bench (ARGS="--only G1", --list)
+	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+.PHONY: wheel
+wheel: $(PACKAGES) ## both wheels into dist/, the host's with the first-party packages inside
+	@rm -rf build/host dist
+	@mkdir -p build/host/hotbay dist
+	@cp -R host/LICENSE host/README.md host/pyproject.toml build/host/
+	@(cd host && find hotbay -type f -not -name '*.pyc' -not -path 'hotbay/_bundled/*') | \
+		while read -r file; do mkdir -p "build/host/$${file%/*}" && cp "host/$$file" "build/host/$$file"; done
+	@mkdir -p build/host/hotbay/_bundled
+	@cp -R build/packages build/wheels build/host/hotbay/_bundled/
+	@find build/host/hotbay/_bundled -name '.*' -type f -delete
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist build/host 1>&2
+	@cp build/wheels/*.whl dist/
+	@rm -f dist/.gitignore
+	@ls dist
+
+.PHONY: requirements
+requirements: $(ENVIRONMENT) ## resolve again and rewrite requirements/*.txt (ARGS=--upgrade)
+	@$(BIN)/uv lock --quiet $(ARGS)
+	@$(BIN)/uv export --quiet --frozen --format requirements-txt --all-packages --all-groups --no-emit-workspace \
+		--no-header --no-annotate --output-file requirements/dev.txt 1>&2
+	@$(BIN)/uv export --quiet --frozen --format requirements-txt --only-group bootstrap --no-emit-workspace \
+		--no-header --no-annotate --output-file requirements/uv.txt 1>&2
+	@! grep -nE '://|^--' requirements/dev.txt requirements/uv.txt
+
+.PHONY: clean
+clean: ## remove everything that make made
+	@rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,74 @@
+"""The command behind `make bench`: selects figures, measures what they need, reports. Exits 0 whatever was measured:
+a benchmark informs, it does not judge.
+"""
+
+import argparse
+import os
+import random
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.figure import Chart, Figure, evaluate
+from benchmarks.figures import CHARTS, FIGURES, PROBES
+from benchmarks.probes import Probe, Room
+from benchmarks.report import draw_charts, draw_goals, print_table, write_json
+from benchmarks.rounds import run_rounds
+
+ROOT = Path(__file__).parent.parent
+ROUNDS = 7
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="make bench ARGS=…", description="Figures of the product beside its floor.")
+    parser.add_argument("--list", action="store_true", help="show the figures and stop")
+    parser.add_argument("--only", default="", metavar="ID,ID", help="these figures alone")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"interleaved rounds (default {ROUNDS})")
+    parser.add_argument("--seed", type=int, default=1, help="of the order within the rounds")
+    options = parser.parse_args()
+    console = Console()
+    figures = select_figures(FIGURES, options.only)
+    if not figures or options.rounds < 1:
+        parser.error("--only names no figure (see --list), or --rounds is less than 1")
+    if options.list:
+        for figure in figures:
+            console.print(figure.id, figure.title)
+        return
+    measure(figures, console, rounds=options.rounds, seed=options.seed)
+
+
+def select_figures(figures: tuple[Figure, ...], only: str) -> tuple[Figure, ...]:
+    """The figures whose ids are in the comma-separated `only`, or all of them if it is empty."""
+    wanted = {name.strip().upper() for name in only.split(",") if name.strip()}
+    return tuple(figure for figure in figures if not wanted or figure.id.upper() in wanted)
+
+
+def needed_probes(figures: tuple[Figure, ...], charts: tuple[Chart, ...]) -> list[Probe]:
+    """The probes behind the figures and charts, each once."""
+    keys = [key for chart in charts for line in chart.lines.values() for _, key in line]
+    names = {name for figure in figures for name in figure.probes} | {key.rpartition(":")[0] for key in keys}
+    return [probe for probe in PROBES if probe.name in names]
+
+
+def measure(figures: tuple[Figure, ...], console: Console, *, rounds: int, seed: int) -> None:
+    """Take the rounds on a pinned CPU, print the table and write the files."""
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    room = Room(root=ROOT, build=ROOT / "build" / "bench", cpus=cpus)
+    room.build.mkdir(parents=True, exist_ok=True)
+    os.sched_setaffinity(0, {cpus[0]})
+    charts = CHARTS if figures == FIGURES else ()
+    with console.status("opening") as status:
+        outcome = run_rounds(
+            needed_probes(figures, charts), room, rounds=rounds, order=random.Random(seed), progress=status.update
+        )
+    rows = [evaluate(figure, outcome.samples, outcome.unavailable) for figure in figures]
+    print_table(rows, console)
+    paths = [write_json(rows, outcome, room, rounds=rounds), *draw_goals(rows, room)]
+    paths += draw_charts(charts, outcome.samples, room)
+    for path in paths:
+        console.print(f"wrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

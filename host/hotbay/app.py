@@ -1,0 +1,384 @@
+"""Wiring: the one place where a host's objects are built and joined. Decides nothing.
+
+`Host.run` starts everything in order (state, endpoints, plugins, gateway), says when it serves, and on
+the stop event drains in the opposite order. No plugin process is left when it returns.
+"""
+
+import logging
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+import hotbay
+from hotbay.config.data_parameters import read_file_discovery, read_metrics_source
+from hotbay.config.host_config import EndpointEntry, HostConfig, PackageEntry
+from hotbay.config.picker_config import PickerConfig
+from hotbay.datalayer.discovery import Discovery
+from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
+from hotbay.datalayer.scrape import Scraper
+from hotbay.datalayer.store import EndpointStore
+from hotbay.errors import Problem
+from hotbay.gateway.http import Gateway
+from hotbay.gateway.limits import GatewayLimits
+from hotbay.observe.metrics import Metrics
+from hotbay.packages.environment import sweep_environments
+from hotbay.packages.manifest import Manifest
+from hotbay.packages.sources.directory import DirectorySource, Scan
+from hotbay.packages.staging import stage_package
+from hotbay.process.isolation import find_level
+from hotbay.process.launch import STAGE0, LaunchSpec
+from hotbay.process.log import LogSink
+from hotbay.rollout.backoff import BackoffPolicy
+from hotbay.rollout.deployment import Deployment, resolve
+from hotbay.rollout.instance import StartOptions
+from hotbay.rollout.routine import Row, Services
+from hotbay.rollout.supervisor import Supervisor, Wanted
+from hotbay.rpc.leases import Generation
+from hotbay.scheduling.binding import BindingOptions, Policy
+from hotbay.scheduling.registry import TypeIndex
+from hotbay.scheduling.router import Router
+from hotbay.store.blobs import BlobStore
+from hotbay.store.state_dir import StateDirectory
+
+logger = logging.getLogger(__name__)
+
+PUBLISH_TICK_S: Final = 0.02
+"""Snapshots are published at most this long after a change (hot-path, Snapshot)."""
+
+
+def bundled_packages() -> Path:
+    """Where the first-party packages lie: in the wheel's data, or in a checkout's build folder."""
+    package = Path(hotbay.__file__).parent
+    inside = package / "_bundled" / "packages"
+    return inside if inside.is_dir() else package.parent.parent / "build" / "packages"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A host that answers: where, and its parts that a caller may look at."""
+
+    address: tuple[str, int]
+    metrics: Metrics
+    status: Callable[[], Mapping[str, object]]
+
+
+class Host:
+    """One host. `run` once."""
+
+    def __init__(self, config: HostConfig, picker: PickerConfig, *, picker_directory: Path) -> None:
+        self._config = config
+        self._picker = picker
+        self._picker_directory = picker_directory
+        self._metrics = Metrics()
+        self._endpoints = EndpointStore()
+        self._not_ready: tuple[str, ...] = ("starting",)
+        self._supervisor: Supervisor | None = None
+        self._router: Router | None = None
+        self._problems: tuple[Problem, ...] = ()
+        self._started_at = time.monotonic()
+
+    async def run(self, serving: Callable[[Serving], None], stop: anyio.Event) -> None:
+        """Serve until `stop` is set, then drain. Raises `HostError` when the host cannot start."""
+        state = StateDirectory.open(Path(self._config.state_dir))
+        try:
+            async with anyio.create_task_group() as group:
+                await self._serve(state, group, serving, stop)
+                group.cancel_scope.cancel()
+        finally:
+            state.close()
+
+    async def _serve(
+        self,
+        state: StateDirectory,
+        group: anyio.abc.TaskGroup,
+        serving: Callable[[Serving], None],
+        stop: anyio.Event,
+    ) -> None:
+        config = self._config
+        find_level(config.isolation.level)
+        discovery = self._discovery()
+        await discovery.load()
+        router = self._router = Router(self._endpoints, self._metrics)
+        supervisor = await self._start_plugins(state, router, group)
+        group.start_soon(discovery.run)
+        group.start_soon(self._publish)
+        await group.start(Scraper(self._endpoints, interval_s=self._scrape_interval_s()).run)
+        gateway = self._gateway(router)
+        address = await gateway.listen(config.listen.http.host, config.listen.http.port)
+        self._not_ready = ("plugins are starting",)
+        serving(Serving(address, self._metrics, self.status))
+        async with anyio.create_task_group() as starting:
+            starting.start_soon(self._become_ready, supervisor)
+            await stop.wait()
+            starting.cancel_scope.cancel()
+        logger.info("draining")
+        self._not_ready = ("draining",)
+        with anyio.CancelScope(shield=True):
+            await gateway.drain(config.swap.drain_s)
+            await supervisor.shutdown(config.swap.drain_s)
+
+    async def _become_ready(self, supervisor: Supervisor) -> None:
+        """Publish the first plan when every plugin had its first attempt; then say what keeps the host unready."""
+        await supervisor.first_attempts()
+        supervisor.publish()
+        self._not_ready = ()
+        logger.info("ready")
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _discovery(self) -> Discovery:
+        reference = self._picker.data_layer.discovery
+        entry = self._picker.plugin(reference.ref) if reference is not None else None
+        file = None
+        if entry is not None:
+            parameters = read_file_discovery(self._picker, entry)
+            file = self._picker_directory / parameters.path
+        return Discovery(self._endpoints, configured=[endpoint(e) for e in self._config.endpoints], file=file)
+
+    def _scrape_interval_s(self) -> float:
+        for source in self._picker.data_layer.sources:
+            entry = self._picker.plugin(source.source.ref)
+            if entry is not None and entry.type == "metrics-data-source":
+                return read_metrics_source(self._picker, entry).interval_s or self._config.scrape.interval_s
+        return self._config.scrape.interval_s
+
+    async def _start_plugins(
+        self, state: StateDirectory, router: Router, group: anyio.abc.TaskGroup
+    ) -> Supervisor:
+        sources = [
+            DirectorySource(Path(s.directory) if s.directory else bundled_packages(), s.name, dev=s.dev)
+            for s in self._config.sources
+            if s.fetch != "off"
+        ]
+        scans: dict[str, Scan] = {}
+        for source in sources:
+            scans[source.name] = await anyio.to_thread.run_sync(source.scan)
+        offers = [o for scan in scans.values() for o in scan.offers]
+        index = TypeIndex.build(((o.manifest.id, o.manifest.types) for o in offers), self._config.types)
+        scheduling = resolve(self._picker, index, binding_options(self._config))
+        deployment = Deployment(router, scheduling, index)
+        services = partial(self._services, state, deployment, router)
+        supervisor = self._supervisor = Supervisor(
+            sources, deployment, services, group, ranking=self._config.types
+        )
+        supervisor.start(scans)
+        return supervisor
+
+    def _services(
+        self, state: StateDirectory, deployment: Deployment, router: Router, supervisor: Supervisor
+    ) -> Services:
+        supervise = self._config.supervise
+        store = BlobStore(state.root / "store")
+        environments = state.root / "environments"
+        sweep_environments(environments)
+
+        async def stage(manifest: Manifest, layout: Path) -> Path:
+            return await stage_package(
+                store,
+                manifest,
+                layout,
+                sys.executable,
+                environments=environments,
+                limit_bytes=self._config.limits.package_bytes,
+            )
+
+        def retired(generation: Generation) -> None:
+            router.retire(generation.number)
+
+        return Services(
+            deployment=deployment,
+            environments=stage,
+            launcher=_Launcher(self._config, state),
+            backoff=BackoffPolicy(
+                first_s=supervise.restart.first_s,
+                factor=supervise.restart.factor,
+                max_s=supervise.restart.max_s,
+                stable_s=supervise.stable_s,
+                budget_failures=supervise.budget.failures,
+                budget_within_s=supervise.budget.within_s,
+            ),
+            now=time.monotonic,
+            random=random.SystemRandom().random,
+            starts=anyio.CapacityLimiter(supervise.max_parallel_starts),
+            drain_s=self._config.swap.drain_s,
+            retired=retired,
+            changed=self._plugin_changed,
+            refs_changed=supervisor.refs_changed,
+        )
+
+    def _plugin_changed(self, what: str, label: str) -> None:
+        if what == "crashed":
+            self._metrics.plugin_restart(label.partition("#")[0])
+
+    def _gateway(self, router: Router) -> Gateway:
+        limits = self._config.limits
+        return Gateway(
+            router,
+            self._endpoints.ledger,
+            metrics=self._metrics,
+            endpoints=self._active_endpoints,
+            not_ready=lambda: self._not_ready,
+            status=self.status,
+            limits=GatewayLimits(header_bytes=limits.header_bytes, body_bytes=limits.body_bytes),
+        )
+
+    def _active_endpoints(self) -> tuple[EndpointMetadata, ...]:
+        return tuple(e for e in self._endpoints.endpoints() if e.state is EndpointState.ACTIVE)
+
+    async def _publish(self) -> None:
+        while True:
+            self._endpoints.publish(time.monotonic())
+            await anyio.sleep(PUBLISH_TICK_S)
+
+    # -- reload ----------------------------------------------------------------------------------
+
+    async def adopt(self, config: HostConfig, picker: PickerConfig) -> None:
+        """Put a changed scheduling configuration in force, or raise `HostError` with the old one going on."""
+        supervisor = self._supervisor
+        assert supervisor is not None, "reloads follow the start"
+        await supervisor.adopt(Wanted(picker, binding_options(config), config.types))
+
+    def report_problems(self, problems: tuple[Problem, ...]) -> None:
+        """What is wrong with the configuration files as they are now, for status."""
+        self._problems = problems
+
+    # -- status ----------------------------------------------------------------------------------
+
+    def status(self) -> Mapping[str, object]:
+        """The status page: readiness, plugins, endpoints, problems."""
+        supervisor = self._supervisor
+        rows = supervisor.rows if supervisor is not None else ()
+        problems = [*self._problems, *(supervisor.problems if supervisor is not None else ())]
+        plan = self._router.plan if self._router is not None else None
+        return {
+            "version": "0.1.0",
+            "uptime_s": round(time.monotonic() - self._started_at, 1),
+            "ready": not self._not_ready,
+            "not_ready": list(self._not_ready),
+            "isolation": self._config.isolation.level,
+            "plan": plan.number if plan is not None else None,
+            "plugins": [_row(row) for row in rows],
+            "endpoints": [self._endpoint_row(e) for e in self._endpoints.endpoints()],
+            "problems": [str(problem) for problem in problems],
+        }
+
+    def _endpoint_row(self, metadata: EndpointMetadata) -> dict[str, object]:
+        snapshot = self._endpoints.snapshot
+        row = snapshot.row_of.get(metadata.id)
+        scrape = self._endpoints.scrape_status(metadata.id)
+        known = {
+            name: _number(float(snapshot.columns[f"endpoint.{name}"][row]))
+            for name in ("waiting", "running", "kv_usage")
+            if row is not None
+        }
+        return {
+            "id": metadata.id,
+            "url": metadata.url,
+            "state": str(metadata.state),
+            "in_flight": self._endpoints.ledger.in_flight(metadata.id),
+            **known,
+            "scrape_errors": scrape.errors if scrape is not None else 0,
+            "last_scrape_error": scrape.last_error if scrape is not None else "",
+        }
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else round(value, 4)
+
+
+def _row(row: Row) -> dict[str, object]:
+    error = row.last_error
+    return {
+        "plugin": row.plugin,
+        "phase": str(row.phase),
+        "live": None
+        if row.live is None
+        else {
+            "version": row.live.version,
+            "rev": row.live.rev,
+            "digest": row.live.digest,
+            "generation": row.live_generation,
+            "pid": row.live_pid,
+        },
+        "candidate": None if row.candidate is None else {"rev": row.candidate.rev, "digest": row.candidate.digest},
+        "restarts": row.restarts,
+        "swaps": row.swaps,
+        "selection": row.selection.value,
+        "last_error": None
+        if error is None
+        else {"code": error.code, "message": error.message, "hint": error.hint, "digest": error.digest},
+    }
+
+
+class _Launcher:
+    """Launch specifications from the operator's wishes."""
+
+    def __init__(self, config: HostConfig, state: StateDirectory) -> None:
+        self._config = config
+        self._state = state
+        self._packages = {entry.id: entry for entry in config.packages}
+
+    def _entry(self, plugin_id: str) -> PackageEntry:
+        return self._packages.get(plugin_id) or PackageEntry(id=plugin_id)
+
+    def spec(self, manifest: Manifest, site: Path, number: int) -> LaunchSpec:
+        entry = self._entry(manifest.id)
+        return LaunchSpec(
+            interpreter=sys.executable,
+            stage0=STAGE0,
+            environment=str(site),
+            entrypoint=manifest.entrypoint,
+            working_directory="/",
+            level=entry.isolation or self._config.isolation.level,
+            label=f"{manifest.id}#{number}",
+            arm_timeout_s=entry.hello_s,
+            hello_timeout_s=entry.hello_s,
+            ready_timeout_s=entry.ready_s,
+        )
+
+    def next_generation(self) -> int:
+        return self._state.next_generation()
+
+    def options(self, plugin_id: str) -> StartOptions:
+        return StartOptions(
+            configure_timeout_s=self._entry(plugin_id).ready_s,
+            log_level=self._config.logging.level,
+            seed=random.SystemRandom().getrandbits(63),
+        )
+
+    def log(self, plugin_id: str, label: str) -> LogSink:
+        return LogSink(label)
+
+
+def endpoint(entry: EndpointEntry) -> EndpointMetadata:
+    """An endpoint of the host's configuration as the data layer wants it."""
+    return EndpointMetadata(
+        id=f"default/{entry.effective_name}",
+        name=entry.effective_name,
+        address=entry.url.host,
+        port=entry.url.port,
+        labels=entry.labels,
+        scheme=entry.url.scheme,
+        state=EndpointState(entry.state),
+        weight=min(1.0, entry.weight),
+    )
+
+
+def binding_options(config: HostConfig) -> dict[str, BindingOptions]:
+    """HostConfig's `bindings` as the scheduler wants them."""
+    return {
+        name: BindingOptions(
+            Policy(b.on_failure) if b.on_failure is not None else None, b.deadline_s, b.neutral
+        )
+        for name, b in config.bindings.items()
+    }
+

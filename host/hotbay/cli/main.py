@@ -1,0 +1,129 @@
+"""Commands and exit codes: 0 done, 1 failed, 2 wrong usage, 78 a configuration that cannot be used."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from hotbay.errors import HostError, InputError
+
+EXIT_FAILED: Final = 1
+EXIT_CONFIG: Final = 78
+"""EX_CONFIG of sysexits.h."""
+
+_LEVEL = click.Choice(("debug", "info", "warning", "error"))
+_FORMAT = click.Choice(("json", "text"))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        commands(prog_name="hotbay")
+    except InputError as error:
+        _report(error)
+        sys.exit(EXIT_CONFIG)
+    except HostError as error:
+        _report(error)
+        sys.exit(EXIT_FAILED)
+
+
+def _report(error: HostError) -> None:
+    if isinstance(error, InputError):
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+        return
+    click.echo(f"error: {error}", err=True)
+    if error.hint:
+        click.echo(f"  what to do: {error.hint}", err=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hotbay", prog_name="hotbay")
+def commands() -> None:
+    """A plugin host for live inference routing."""
+
+
+@commands.command()
+@click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig file.")
+@click.option("--config-file", "picker_file", type=click.Path(path_type=Path), help="EndpointPickerConfig file.")
+@click.option("--config-text", "picker_text", help="EndpointPickerConfig as text.")
+@click.option("--endpoint", "endpoints", multiple=True, metavar="URL", help="A model server; may be repeated.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen instead of listen.http.")
+@click.option("--log-level", type=_LEVEL, help="Instead of logging.level.")
+@click.option("--log-format", type=_FORMAT, help="Instead of logging.format.")
+def run(
+    config_file: Path | None,
+    picker_file: Path | None,
+    picker_text: str | None,
+    endpoints: tuple[str, ...],
+    listen: str | None,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Run the host and its gateway until SIGTERM or SIGINT."""
+    if picker_file is not None and picker_text is not None:
+        raise click.UsageError("--config-file and --config-text exclude each other")
+    # Imported here because it brings in the whole host; the other commands do without.
+    from hotbay.cli.run import Given, run_host  # noqa: PLC0415
+
+    run_host(Given(config_file, picker_file, picker_text, endpoints, listen, log_level, log_format))
+
+
+@commands.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--rev", type=click.IntRange(min=0), help="Revision; required in channel release.")
+@click.option("--out", type=click.Path(path_type=Path), help="Layout folder to write.")
+@click.option("--wheels", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where the SDK wheel lies.")
+def pack(directory: Path, rev: int | None, out: Path | None, wheels: Path | None) -> None:
+    """Build a package from the plugin project in DIRECTORY."""
+    # Imported here because packing needs wheel and archive code that no other command needs.
+    from hotbay.packages.pack import pack_command  # noqa: PLC0415
+
+    target = out if out is not None else Path("build") / "packages" / directory.resolve().name
+    manifest = pack_command(directory, target, rev, wheels)
+    click.echo(f"{manifest.id} {manifest.version} rev {manifest.rev} {manifest.digest} -> {target}")
+
+
+@commands.command()
+@click.option("--url", default="http://127.0.0.1:8080", show_default=True, help="The host's gateway.")
+@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
+def status(url: str, as_json: bool) -> None:  # noqa: FBT001 - click passes options by name
+    """Show what a running host is doing."""
+    # Imported here because rich takes longer to import than most commands to run.
+    from hotbay.cli.status import show_status  # noqa: PLC0415
+
+    show_status(url, as_json=as_json)
+
+
+@commands.group()
+def config() -> None:
+    """Look at configuration files."""
+
+
+@config.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def validate(files: tuple[Path, ...]) -> None:
+    """Check HostConfig and EndpointPickerConfig FILES, whichever kind they are."""
+    # Imported here because pydantic takes longer to import than most commands to run.
+    from hotbay.cli.validate import validate_files  # noqa: PLC0415
+
+    sys.exit(validate_files(files))
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of a HostConfig."""
+    # Imported here because pydantic takes longer to import than most commands to run.
+    from hotbay.cli.validate import print_schema  # noqa: PLC0415
+
+    print_schema()
+
+
+@commands.command()
+def version() -> None:
+    """Print the versions of host, SDK and protocol."""
+    # Imported here so that --help does not read package metadata.
+    from hotbay.cli.version import version_line  # noqa: PLC0415
+
+    click.echo(version_line())

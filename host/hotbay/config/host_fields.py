@@ -1,0 +1,172 @@
+"""The kinds of fields that HostConfig is made of: how a plain value of a document becomes a typed one.
+
+Pure. Each kind takes exactly one spelling of a value; whatever else stands there is refused with what was
+expected. Values that the format knows and this release does not carry out are refused as that.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from hotbay.config.quantities import QuantityError, parse_duration_s, parse_size_bytes
+from hotbay.config.wording import described
+
+NOT_SUPPORTED: Final = "not_supported"
+REFUSED: Final = "refused"
+
+_HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})\Z")
+_HOST6: Final = re.compile(r"[0-9A-Fa-f:.]{2,45}\Z")
+_ADDRESS: Final = re.compile(r"(?:\[(?P<host6>[^\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})\Z")
+_MAX_PORT: Final = 65535
+_DEFAULT_HTTP_PORT: Final = 80
+
+
+class Section(BaseModel):
+    """A mapping of the document: strict, frozen, no unknown keys; a null stands for an absent key.
+
+    `later` names the fields that the format knows and this release does not carry out, with a remark.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    later: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        known = {field.alias or name for name, field in cls.model_fields.items()} | set(cls.later)
+        return {key: item for key, item in value.items() if item is not None or key not in known}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a HostConfig is read in: the folder of its file, and the process's environment."""
+
+    base_directory: Path
+    environment: Mapping[str, str]
+    is_root: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to listen. Port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointUrl:
+    """A model server: scheme, host name or address, port; no path."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{ListenAddress(self.host, self.port)}"
+
+
+def refusal(expected: str, found: object, *, hint: str = "", kind: str = REFUSED) -> PydanticCustomError:
+    """Make the error of a value that is not what is due; `loading` words it with its place."""
+    context = {"expected": expected, "found": described(found), "hint": hint}
+    return PydanticCustomError(kind, "not {expected}", context)
+
+
+def only(later: Mapping[str, str]) -> BeforeValidator:
+    """Refuse the values that a later release carries out, each with its remark; leave others to the type."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and value in later:
+            raise refusal("", value, hint=later[value], kind=NOT_SUPPORTED)
+        return value
+
+    return BeforeValidator(check)
+
+
+def _duration(value: object) -> float:
+    try:
+        return parse_duration_s(value)
+    except QuantityError as e:
+        raise refusal(e.expected, value) from e
+
+
+def _size(value: object) -> int:
+    try:
+        return parse_size_bytes(value)
+    except QuantityError as e:
+        raise refusal(e.expected, value) from e
+
+
+def _address(value: object) -> ListenAddress:
+    expected = "HOST:PORT such as 127.0.0.1:8080"
+    if not isinstance(value, str):
+        raise refusal(expected, value, hint="put it in quotes")
+    if value.startswith("unix:"):
+        raise refusal("", value, hint="listen on HOST:PORT", kind=NOT_SUPPORTED)
+    found = _ADDRESS.match(value)
+    host = (found["host"] or found["host6"]) if found else ""
+    if not found or not _is_host(host) or int(found["port"]) > _MAX_PORT:
+        raise refusal(expected, value)
+    return ListenAddress(host, int(found["port"]))
+
+
+def _is_host(host: str) -> bool:
+    return bool((_HOST6 if ":" in host else _HOST).match(host))
+
+
+def _endpoint_url(value: object) -> EndpointUrl:
+    expected = "http://HOST:PORT"
+    if not isinstance(value, str):
+        raise refusal(expected, value)
+    if value.startswith("https://"):
+        raise refusal("", value, hint="endpoints are reached over http", kind=NOT_SUPPORTED)
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as e:
+        raise refusal(expected, value) from e
+    if not _is_plain_endpoint(parts) or port == 0:
+        raise refusal(expected, value, hint="no path, user or query")
+    return EndpointUrl(parts.scheme, parts.hostname or "", _DEFAULT_HTTP_PORT if port is None else port)
+
+
+def _is_plain_endpoint(parts: SplitResult) -> bool:
+    extra = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
+    return parts.scheme == "http" and not extra and _is_host(parts.hostname or "")
+
+
+def _directory_path(value: object, info: ValidationInfo) -> Path:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise refusal("a path", value)
+    if value.startswith("~"):
+        raise refusal("a path", value, hint="~ is not expanded: write the whole path")
+    surroundings = info.context
+    assert isinstance(surroundings, Surroundings), "HostConfig is validated with its surroundings as context"
+    return surroundings.base_directory / value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Token = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+FilePath = Annotated[Path, BeforeValidator(_directory_path), WithJsonSchema({"type": "string"})]
+Duration = Annotated[float, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["30s"]})]
+PositiveDuration = Annotated[
+    float, Field(gt=0), BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["30s"]})
+]
+Size = Annotated[int, Field(gt=0), BeforeValidator(_size), WithJsonSchema({"type": "string", "examples": ["16MiB"]})]
+Address = Annotated[
+    ListenAddress, BeforeValidator(_address), WithJsonSchema({"type": "string", "examples": ["127.0.0.1:8080"]})
+]
+Url = Annotated[
+    EndpointUrl, BeforeValidator(_endpoint_url), WithJsonSchema({"type": "string", "examples": ["http://10.0.0.1:80"]})
+]

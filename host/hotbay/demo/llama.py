@@ -1,0 +1,176 @@
+"""Starts and stops real llama.cpp servers, each a process of its own in a session of its own.
+
+A server is ready when it said so on its standard output and `/health` answered 200. What it writes to standard error
+goes to a file, so that no pipe of it ever fills up.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from hotbay.errors import CapacityError
+
+__all__ = ["LlamaServer", "LlamaSpec"]
+
+READY_TIMEOUT_S: Final = 60.0
+"""A large model on a busy machine; a tiny one takes a tenth of a second."""
+
+_STOP_GRACE_S: Final = 2.0
+_HEALTH_INTERVAL_S: Final = 0.02
+_READY_LINE_BYTES: Final = 4096
+_HEALTHY: Final = (b"HTTP/1.1 200", b"HTTP/1.0 200")
+_ENVIRONMENT: Final = {"LANG": "C.UTF-8", "PATH": "/usr/bin", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaSpec:
+    """What to serve and how. Port 0 takes a free one; `log` gets the server's standard error."""
+
+    model: Path
+    log: Path
+    alias: str = "hotbay-demo"
+    port: int = 0
+    slots: int = 8
+    slot_context: int = 4096
+    threads: int = 1
+
+
+class LlamaServer:
+    """One running server. `url` is known once `wait_ready` has returned."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", spec: LlamaSpec) -> None:
+        self.spec = spec
+        self.url = ""
+        self._process = process
+
+    @classmethod
+    def start(cls, spec: LlamaSpec) -> "LlamaServer":
+        """Start the process and return at once. Call from the main thread: the server dies with the starting thread."""
+        arguments = [
+            *(
+                "--model",
+                str(spec.model),
+                "--alias",
+                spec.alias,
+                "--port",
+                str(spec.port),
+                "--parent",
+                str(os.getpid()),
+            ),
+            *("--slots", str(spec.slots), "--slot-context", str(spec.slot_context), "--threads", str(spec.threads)),
+        ]
+        with spec.log.open("wb") as log:
+            process = subprocess.Popen(  # noqa: S603  # the interpreter that runs us and a module of ours
+                [sys.executable, "-m", "hotbay.demo.llama_server", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=_ENVIRONMENT,
+            )
+        return cls(process, spec)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not been seen to end."""
+        return self._process.poll() is None
+
+    async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Return when requests are answered.
+
+        Raises:
+            CapacityError: it ended, or was not ready in time; carries the end of its log.
+        """
+        try:
+            with anyio.fail_after(timeout_s):
+                line = await self._ready_line()
+                if not line:
+                    raise self._failure("ended before it listened")
+                self.url = str(json.loads(line)["url"])
+                while not await _is_healthy(self.url):  # noqa: ASYNC110  # another process has no event to wait for
+                    await anyio.sleep(_HEALTH_INTERVAL_S)
+        except TimeoutError as error:
+            raise self._failure(f"not ready within {timeout_s:g} s") from error
+
+    def kill(self) -> None:
+        """SIGKILL it, as a crash would; `stop` still has to be called."""
+        if self.running:
+            self._process.kill()
+
+    async def stop(self) -> None:
+        """SIGTERM, a grace, SIGKILL; returns when the process is reaped. May be called again."""
+        with anyio.CancelScope(shield=True):
+            if self.running:
+                self._process.terminate()
+                if not await self._exited_within(_STOP_GRACE_S):
+                    self._process.send_signal(signal.SIGKILL)
+                    await self._exited_within(_STOP_GRACE_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    async def _exited_within(self, timeout_s: float) -> bool:
+        descriptor = os.pidfd_open(self._process.pid)
+        try:
+            with anyio.move_on_after(timeout_s):
+                await _readable(descriptor)
+        finally:
+            os.close(descriptor)
+        return not self.running
+
+    async def _ready_line(self) -> bytes:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _READY_LINE_BYTES:
+            await _readable(descriptor)
+            chunk = os.read(descriptor, _READY_LINE_BYTES)
+            if not chunk:
+                return b""
+            line += chunk
+        return line
+
+    def _failure(self, what: str) -> CapacityError:
+        tail = self.spec.log.read_text(errors="replace")[-2000:].strip()
+        return CapacityError(
+            "UNAVAILABLE",
+            f"llama.cpp server (pid {self.pid}) {what}: {tail or 'it wrote nothing to its log'}",
+            hint=f"Read {self.spec.log}; check that {self.spec.model} loads and that memory is free.",
+            details={"pid": self.pid, "exit": self._process.poll()},
+        )
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until the descriptor can be read; anyio's own wait refuses a pidfd under some loops."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+async def _is_healthy(url: str) -> bool:
+    host, _, port = url.removeprefix("http://").rstrip("/").rpartition(":")
+    try:
+        stream = await anyio.connect_tcp(host, int(port))
+    except OSError:
+        return False
+    async with stream:
+        await stream.send(f"GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        try:
+            return (await stream.receive(64)).startswith(_HEALTHY)
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return False

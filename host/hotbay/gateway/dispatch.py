@@ -1,0 +1,190 @@
+"""Takes one whole request to whoever answers it: the proxy, `/pick`, or the gateway's own pages."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from random import Random
+
+import orjson
+
+from hotbay.gateway.answers import Answer, Refusal, json_answer
+from hotbay.gateway.exchange import Exchange, Upstreams
+from hotbay.gateway.head import DESTINATION
+from hotbay.gateway.inference import CHAT_PATH, COMPLETIONS_PATH, parse_inference
+from hotbay.gateway.outcome import Outcome
+from hotbay.gateway.pick import PickTable, outcome_of
+from hotbay.gateway.routes import Match, Route, match_route
+from hotbay.gateway.seams import ListEndpoints, NotReady, Router, StatusPage
+from hotbay.gateway.turn import Turn
+from hotbay.observe.metrics import CONTENT_TYPE
+from hotbay.scheduling.decision import Picked, Rejected
+from hotbay.scheduling.request import InferenceRequest
+
+__all__ = ["Dispatcher"]
+
+_PICK_PATH_HEADER = b"x-hotbay-path"
+_NO_ENDPOINTS = Refusal(503, "rejected-no-endpoints", "No model server is known.")
+
+
+class Dispatcher:
+    """See the module. `begin` is called once per turn, in the order of a client's requests."""
+
+    def __init__(
+        self,
+        router: Router,
+        shared: Upstreams,
+        *,
+        endpoints: ListEndpoints,
+        not_ready: NotReady,
+        status: StatusPage | None,
+        random: Random,
+    ) -> None:
+        self._router = router
+        self._shared = shared
+        self._endpoints = endpoints
+        self._not_ready = not_ready
+        self._status = status
+        self._random = random
+        self.picks = PickTable(shared.limits.pick_s, shared.limits.picks)
+        self._routes: dict[Route, Callable[[Turn, Match], None]] = {
+            Route.CHAT: self._inference,
+            Route.COMPLETIONS: self._inference,
+            Route.MODELS: self._models,
+            Route.HEALTH: lambda turn, match: turn.reply(Answer(200, b"ok\n", b"text/plain")),
+            Route.READY: self._ready,
+            Route.METRICS: self._metrics,
+            Route.STATUS: self._status_page,
+            Route.PICK: self._pick,
+            Route.PICK_DONE: self._pick_done,
+        }
+
+    def begin(self, turn: Turn) -> None:
+        """Answer the turn, now or later."""
+        match = match_route(turn.wire.method, turn.wire.target)
+        if isinstance(match, Refusal):
+            turn.refuse(match)
+            return
+        turn.route = match.route
+        self._routes[match.route](turn, match)
+
+    def expire(self, now: float) -> None:
+        """Settle the picks that nobody settled in time."""
+        for endpoint_id in self.picks.expire(now):
+            self._shared.metrics.picks_expired += 1
+            self._shared.ledger.finished(endpoint_id)
+
+    def _inference(self, turn: Turn, match: Match) -> None:
+        request = parse_inference(turn.wire, match.path, turn.request_id)
+        if isinstance(request, Refusal):
+            turn.refuse(request)
+            return
+        self._router.decide(request, Exchange(turn, match.target, self._shared, request).decided)
+
+    def _models(self, turn: Turn, match: Match) -> None:
+        endpoints = list(self._endpoints())
+        if not endpoints:
+            turn.refuse(_NO_ENDPOINTS)
+            return
+        self._random.shuffle(endpoints)
+        Exchange(turn, match.target, self._shared).send_to(endpoints)
+
+    def _ready(self, turn: Turn, match: Match) -> None:
+        reasons = list(self._not_ready())
+        if not turn.client.may_stay_open:
+            reasons.append("draining")
+        turn.reply(json_answer(503 if reasons else 200, {"ready": not reasons, "reasons": reasons}))
+
+    def _metrics(self, turn: Turn, match: Match) -> None:
+        turn.reply(Answer(200, self._shared.metrics.render(), CONTENT_TYPE.encode()))
+
+    def _status_page(self, turn: Turn, match: Match) -> None:
+        if self._status is None:
+            turn.refuse(Refusal(404, "not-found", "This host shows no status here."))
+        else:
+            turn.reply(json_answer(200, self._status()))
+
+    def _pick(self, turn: Turn, match: Match) -> None:
+        wanted = next((value for name, value in turn.wire.headers if name == _PICK_PATH_HEADER), CHAT_PATH.encode())
+        path = wanted.decode("latin-1").partition("?")[0]
+        if path not in (CHAT_PATH, COMPLETIONS_PATH):
+            turn.refuse(Refusal(400, "unknown-path", f"`x-hotbay-path` must be {CHAT_PATH} or {COMPLETIONS_PATH}."))
+            return
+        request = parse_inference(turn.wire, path, turn.request_id)
+        if isinstance(request, Refusal):
+            turn.refuse(request)
+        elif self.picks.full:
+            turn.refuse(Refusal(503, "too-many-picks", "Too many picks are not settled yet."))
+        else:
+            pick = _Pick(turn, request, self._shared, self.picks)
+            self._router.decide(request, pick.decided)
+
+    def _pick_done(self, turn: Turn, match: Match) -> None:
+        outcome: Outcome | None = Outcome.FINISHED
+        if turn.wire.body:
+            try:
+                told = orjson.loads(turn.wire.body)
+            except orjson.JSONDecodeError:
+                turn.refuse(Refusal(400, "invalid-json", "The body is not valid JSON."))
+                return
+            outcome = outcome_of(told.get("outcome", Outcome.FINISHED)) if isinstance(told, dict) else None
+        if outcome is None:
+            names = ", ".join(known.value for known in Outcome)
+            turn.refuse(Refusal(400, "unknown-outcome", f"`outcome` must be one of {names}."))
+            return
+        endpoint_id = self.picks.settle(match.pick_id)
+        if endpoint_id is None:
+            turn.refuse(Refusal(404, "unknown-pick", "There is no such pick, or it is settled or expired."))
+            return
+        self._shared.ledger.finished(endpoint_id)
+        self._shared.metrics.outcomes.add((outcome.value,))
+        turn.reply(json_answer(200, {"outcome": outcome.value}))
+
+
+class _Pick:
+    """A `/pick` whose decision is under way."""
+
+    def __init__(self, turn: Turn, request: InferenceRequest, shared: Upstreams, picks: PickTable) -> None:
+        self._turn: Turn | None = turn
+        self._request = request
+        self._shared = shared
+        self._picks = picks
+        self._deadline = turn.started_at + shared.limits.first_byte_s
+        turn.holder = self
+
+    def decided(self, decision: Picked | Rejected) -> None:
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
+        if isinstance(decision, Rejected):
+            turn.refuse(Refusal(decision.status, decision.reason, decision.message))
+            return
+        pick_id = secrets.token_urlsafe(12)
+        self._shared.ledger.started(decision.endpoint.id)
+        self._picks.hold(pick_id, decision.endpoint.id, asyncio.get_running_loop().time())
+        authority = decision.endpoint.authority
+        fallbacks = [endpoint.authority for endpoint in decision.fallbacks]
+        value = {
+            "id": pick_id,
+            "endpoint": authority,
+            "fallbacks": fallbacks,
+            "profile": decision.profile,
+            "model": self._request.target_model,
+        }
+        addresses = ",".join([authority, *fallbacks]).encode()
+        turn.reply(json_answer(200, value, headers=[(DESTINATION, addresses)]))
+
+    def abandoned(self, outcome: Outcome) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.finish(0, outcome)
+
+    def look_at_clock(self, now: float) -> None:
+        if now >= self._deadline and self._turn is not None:
+            turn, self._turn = self._turn, None
+            turn.refuse(Refusal(504, "decision-timeout", "No endpoint was chosen in time."), Outcome.TIMEOUT)
+
+    def client_paused(self) -> None:
+        """A pick has no body to hold back."""
+
+    def client_resumed(self) -> None:
+        """A pick has no body to hold back."""

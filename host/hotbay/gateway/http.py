@@ -1,0 +1,149 @@
+"""The gateway: listens, gives requests to the dispatcher, looks at deadlines, drains and stops.
+
+One per process and event loop. The data path is callbacks only; the coroutines here start and stop it.
+"""
+
+import asyncio
+import logging
+import secrets
+from random import Random
+
+import anyio
+
+from hotbay.gateway.dispatch import Dispatcher
+from hotbay.gateway.exchange import Upstreams
+from hotbay.gateway.limits import GatewayLimits
+from hotbay.gateway.pool import Pool
+from hotbay.gateway.request_ids import request_ids
+from hotbay.gateway.seams import Completed, Ledger, ListEndpoints, NotReady, Router, StatusPage
+from hotbay.gateway.server import ClientConnection
+from hotbay.observe.metrics import Metrics
+
+__all__ = ["Gateway"]
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+
+
+class Gateway:
+    """An OpenAI-compatible streaming reverse proxy.
+
+    Args:
+        router: decides where inference requests go.
+        ledger: told of every request that is sent to an endpoint and of its end.
+        metrics: counted into, and shown at `/metrics`.
+        endpoints: the live endpoints, for requests that need no decision.
+        not_ready: reasons why `/readyz` must say no; empty when ready.
+        status: what `/status` shows; absent: 404.
+        completed: told once about the end of every picked request.
+        limits: see `GatewayLimits`.
+        random: chooses among endpoints where no decision is made.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        ledger: Ledger,
+        *,
+        metrics: Metrics,
+        endpoints: ListEndpoints,
+        not_ready: NotReady,
+        status: StatusPage | None = None,
+        completed: Completed | None = None,
+        limits: GatewayLimits | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.limits = limits or GatewayLimits()
+        self.metrics = metrics
+        self.draining = False
+        self.choose_id = request_ids(secrets.token_hex(4))
+        self.pool = Pool(self.limits, metrics)
+        self._dispatcher = Dispatcher(
+            router,
+            Upstreams(self.pool, ledger, metrics, self.limits, completed),
+            endpoints=endpoints,
+            not_ready=not_ready,
+            status=status,
+            random=random or Random(secrets.randbits(64)),  # noqa: S311 - spreads load, keeps no secret
+        )
+        self._connections: set[ClientConnection] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._servers: list[asyncio.Server] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.begin = self._dispatcher.begin
+
+    @property
+    def unsettled_picks(self) -> int:
+        """Picks that were answered and neither settled nor expired."""
+        return len(self._dispatcher.picks)
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Accept connections; returns the address that is listened on (port 0 means any free one)."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: ClientConnection(self), host, port, backlog=_BACKLOG)
+        self._servers.append(server)
+        if self._timer is None:
+            self._timer = loop.call_later(self.limits.tick_s, self._tick)
+        address = server.sockets[0].getsockname()
+        logger.info("gateway listens host=%s port=%d", address[0], address[1])
+        return address[0], address[1]
+
+    async def serve(self, host: str, port: int) -> None:
+        """Listen until cancelled, then close."""
+        await self.listen(host, port)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
+                await self.close()
+
+    def joined(self, connection: ClientConnection) -> bool:
+        """Count a client connection; False when there are too many."""
+        self._connections.add(connection)
+        self._empty.clear()
+        self.metrics.client_connections = len(self._connections)
+        return len(self._connections) <= self.limits.connections
+
+    def left(self, connection: ClientConnection) -> None:
+        """A client connection is gone."""
+        self._connections.discard(connection)
+        self.metrics.client_connections = len(self._connections)
+        if not self._connections:
+            self._empty.set()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.limits.tick_s, self._tick)
+        now = loop.time()
+        for connection in list(self._connections):
+            connection.look_at_clock(now)
+        self._dispatcher.expire(now)
+        self.pool.sweep(now)
+
+    async def drain(self, window_s: float) -> bool:
+        """Say "not ready", close what is idle, let answers under way end; then close. True when all of them ended."""
+        self.draining = True
+        for connection in list(self._connections):
+            connection.close_if_idle()
+        with anyio.move_on_after(window_s) as scope:
+            await self._empty.wait()
+        await self.close()
+        return not scope.cancelled_caught
+
+    async def close(self) -> None:
+        """Stop listening and cut every connection. May be called twice."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.abandon()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self.pool.close()
+        await self._empty.wait()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()

@@ -1,0 +1,50 @@
+"""What the gateway needs from the rest of the host, as Protocols and callables: it imports neither scheduler nor store."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.gateway.outcome import Outcome
+from hotbay.scheduling.decision import Picked, Rejected
+from hotbay.scheduling.request import InferenceRequest
+
+__all__ = ["Completed", "Decided", "Ledger", "ListEndpoints", "NotReady", "Router", "StatusPage"]
+
+Decided = Callable[[Picked | Rejected], None]
+ListEndpoints = Callable[[], Sequence[EndpointMetadata]]
+NotReady = Callable[[], Sequence[str]]
+StatusPage = Callable[[], Mapping[str, object]]
+
+
+class Router(Protocol):
+    """Decides where a request goes."""
+
+    def decide(self, request: InferenceRequest, done: Decided) -> None:
+        """Call `done` exactly once, now or later on the same loop; never raise."""
+        ...
+
+
+class Ledger(Protocol):
+    """Counts requests in flight by endpoint id; every `started` is answered by exactly one `finished`."""
+
+    def started(self, endpoint_id: str, /) -> None: ...
+
+    def finished(self, endpoint_id: str, /) -> None: ...
+
+
+class Completed(Protocol):
+    """Told once about every request that was picked, when its last byte is out or it failed.
+
+    `endpoint` is the one that answered, or the last one that was tried; `first_byte` tells whether a response began.
+    """
+
+    def __call__(
+        self,
+        request: InferenceRequest,
+        picked: Picked,
+        endpoint: EndpointMetadata,
+        outcome: Outcome,
+        /,
+        *,
+        first_byte: bool,
+    ) -> None: ...

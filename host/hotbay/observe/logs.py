@@ -1,0 +1,59 @@
+"""How the host logs: one record a line on standard error, as JSON or as text.
+
+Fields given as `extra` are kept. Nothing here ever sees a prompt: who logs gives ids, sizes and codes.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("json", "text")
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def set_up_logging(level: str, form: str) -> None:
+    """Send all loggers to standard error. `level` is one of LEVELS, `form` one of FORMATS."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts (RFC 3339), level, logger, msg, then the record's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render; values that JSON lacks become text."""
+        line: dict[str, object] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode("utf-8", "replace")
+
+
+class TextFormatter(logging.Formatter):
+    """For people: time, level, logger, message, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render on one line, and a traceback below where there is one."""
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items() if key != "color_message")
+        text = f"{at} {record.levelname.lower():7} {record.name.removeprefix('hotbay.')}: {record.getMessage()}"
+        text = f"{text}  {fields}" if fields else text
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

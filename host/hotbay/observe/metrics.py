@@ -1,0 +1,116 @@
+"""All numbers of a host: incremented as plain integers where things happen, rendered for Prometheus when asked.
+
+Invariants: nothing on the write side allocates beyond a first label set, takes a lock or knows Prometheus; every page
+comes from a registry of this object's own, so several hosts in one process do not meet.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from hotbay.observe.histogram import DECISION_BUCKETS_S, REQUEST_BUCKETS_S, Histogram, LabelledCounter
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class Metrics:
+    """Counters and histograms. Plain attributes may be incremented directly."""
+
+    def __init__(self) -> None:
+        self.requests = LabelledCounter(("route", "status"))
+        self.outcomes = LabelledCounter(("outcome",))
+        self.rejections = LabelledCounter(("reason",))
+        self.degradations = LabelledCounter(("binding", "reason"))
+        self.plugin_errors = LabelledCounter(("point", "plugin", "code"))
+        self.plugin_restarts = LabelledCounter(("plugin",))
+        self.bad_scores = LabelledCounter(("plugin",))
+        self.decision_s = Histogram(DECISION_BUCKETS_S)
+        self.ttft_s = Histogram(REQUEST_BUCKETS_S)
+        self.request_s = Histogram(REQUEST_BUCKETS_S)
+        self.upstream_connects = 0
+        self.upstream_connect_failures = 0
+        self.upstream_retries = 0
+        self.picks_expired = 0
+        self.client_connections = 0
+        self.requests_in_flight = 0
+        self._registry = CollectorRegistry()
+        self._registry.register(_Page(self))
+
+    def request(self, route: str, status: int, duration_s: float) -> None:
+        """A request was answered, or given up with `status` 0 or what had been sent."""
+        self.requests.add((route, str(status)))
+        self.request_s.observe(duration_s)
+
+    def decision(self, duration_s: float) -> None:
+        """The scheduler decided."""
+        self.decision_s.observe(duration_s)
+
+    def degraded(self, binding: str, reason: str) -> None:
+        """A decision was made without this binding's answer."""
+        self.degradations.add((binding, reason))
+
+    def invalid_scores(self, plugin: str, count: int) -> None:
+        """A plugin's scores were out of range or not finite, and counted as their clamped value or 0."""
+        self.bad_scores.add((plugin,), count)
+
+    def plugin_error(self, point: str, plugin: str, code: str) -> None:
+        """A call of a plugin failed."""
+        self.plugin_errors.add((point, plugin, code))
+
+    def plugin_restart(self, plugin: str) -> None:
+        """A plugin's process was replaced after it failed."""
+        self.plugin_restarts.add((plugin,))
+
+    def render(self) -> bytes:
+        """The page in Prometheus' text form; its type is `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+    def families(self) -> Iterator[Metric]:
+        """Everything as Prometheus metric families."""
+        for name, text, counter in (
+            ("requests", "Requests answered, by route and status.", self.requests),
+            ("request_outcomes", "How requests that were sent to an endpoint ended.", self.outcomes),
+            ("rejections", "Requests refused, by reason.", self.rejections),
+            ("degraded", "Decisions made without a binding's answer.", self.degradations),
+            ("plugin_errors", "Failed plugin calls.", self.plugin_errors),
+            ("plugin_restarts", "Plugin processes replaced after a failure.", self.plugin_restarts),
+            ("invalid_scores", "Scores out of range or not finite.", self.bad_scores),
+        ):
+            yield _counters(name, text, counter)
+        for name, text, value in (
+            ("upstream_connects", "Connections opened to endpoints.", self.upstream_connects),
+            ("upstream_connect_failures", "Connections to endpoints that failed.", self.upstream_connect_failures),
+            ("upstream_retries", "Requests sent again because a kept connection was closed.", self.upstream_retries),
+            ("picks_expired", "Picks that nobody settled.", self.picks_expired),
+        ):
+            yield CounterMetricFamily(f"hotbay_{name}", text, value=value)
+        yield GaugeMetricFamily("hotbay_client_connections", "Client connections.", value=self.client_connections)
+        yield GaugeMetricFamily("hotbay_requests_in_flight", "Requests being answered.", value=self.requests_in_flight)
+        yield _histogram("decision_duration_seconds", "Time of one decision.", self.decision_s)
+        yield _histogram("ttft_seconds", "From a request's last byte to its answer's first body byte.", self.ttft_s)
+        yield _histogram("request_duration_seconds", "From a request's last byte to its answer's.", self.request_s)
+
+
+class _Page(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        return self._metrics.families()
+
+
+def _counters(name: str, text: str, counter: LabelledCounter) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"hotbay_{name}", text, labels=counter.labels)
+    for values, count in counter.items():
+        family.add_metric(values, count)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> HistogramMetricFamily:
+    buckets = [("+Inf" if edge == float("inf") else repr(edge), count) for edge, count in histogram.cumulative()]
+    return HistogramMetricFamily(f"hotbay_{name}", text, buckets=buckets, sum_value=histogram.sum)

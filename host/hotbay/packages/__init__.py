@@ -1,0 +1,6 @@
+"""Packages: what they are, how they are built, found, checked and turned into an environment.
+
+Import rule: hotbay.errors, hotbay.store, `PROTOCOL_VERSION` of hotbay_sdk.protocol, pydantic, packaging; tools (uv, pip)
+run through anyio. `manifest`, `project` and `archive` are pure but for the file that they are given; `layout` blocks; `pack`,
+`environment`, `staging` and `sources` are the shells. Nothing here imports config, process, rollout or scheduling.
+"""

@@ -1,0 +1,177 @@
+"""The scheduling configuration in force, joined with the live generations: what is compiled into plans.
+
+Owned by the event loop. Validates aside, then changes: a configuration or a generation whose plan does
+not compile leaves everything as it was.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hotbay_sdk.protocol import TypeDeclaration
+
+from hotbay.config.picker_config import PickerConfig, PluginEntry
+from hotbay.errors import InputError, Place, Problem
+from hotbay.rollout.instance import RefSpec
+from hotbay.rpc.leases import Generation
+from hotbay.scheduling.binding import BindingOptions
+from hotbay.scheduling.plan import (
+    Plan,
+    PlanInput,
+    ProfileEntryPlan,
+    ProfileInput,
+    RefPlan,
+    compile_plan,
+    missing_producers,
+)
+from hotbay.scheduling.registry import DEFAULT_PRODUCERS, TypeIndex
+from hotbay.scheduling.router import Router
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRef:
+    """A configured ref and the package that provides its type; None for a host built-in."""
+
+    name: str
+    type: str
+    plugin_id: str | None
+    parameters: Mapping[str, object]
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """A scheduling configuration whose types are all resolved."""
+
+    refs: tuple[ResolvedRef, ...]
+    profiles: tuple[ProfileInput, ...]
+    options: Mapping[str, BindingOptions] = field(default_factory=dict)
+
+
+def resolve(config: PickerConfig, index: TypeIndex, options: Mapping[str, BindingOptions]) -> Scheduling:
+    """Find the package of every type. Raises `InputError` with all that is unknown or unused."""
+    problems: list[Problem] = []
+    refs: list[ResolvedRef] = []
+    for entry in config.plugins:
+        provider = index.resolve(entry.type, entry.place)
+        if isinstance(provider, Problem):
+            problems.append(provider)
+        else:
+            refs.append(_resolved(entry, provider))
+    names = {entry.name for entry in config.plugins}
+    problems += [
+        Problem("UNDEFINED_REF", f"bindings names '{name}', which is no plugin ref", path=f"bindings.{name}",
+                expected=" or ".join(sorted(names)), found=name, hint="use the ref's name as under plugins")
+        for name in options
+        if name not in names
+    ]
+    if problems:
+        raise InputError(problems)
+    profiles = tuple(
+        ProfileInput(p.name, tuple(ProfileEntryPlan(e.ref, e.weight, e.place) for e in p.plugins))
+        for p in config.profiles
+    )
+    return Scheduling(tuple(refs), profiles, options)
+
+
+def _resolved(entry: PluginEntry, provider: str | None) -> ResolvedRef:
+    return ResolvedRef(entry.name, entry.type, provider, entry.parameters, entry.place)
+
+
+class Deployment:
+    """Joins configuration and generations; publishes plans through the router."""
+
+    def __init__(self, router: Router, scheduling: Scheduling, index: TypeIndex) -> None:
+        self._router = router
+        self._scheduling = scheduling
+        self._index = index
+        self._live: dict[str, Generation] = {}
+        self._declarations: dict[str, Mapping[str, TypeDeclaration]] = {}
+        self._created: tuple[ResolvedRef, ...] = ()
+        self._plans = 0
+
+    @property
+    def scheduling(self) -> Scheduling:
+        """The configuration in force."""
+        return self._scheduling
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Plugin ids that the configuration needs, in its order, producers made by default included."""
+        ids = (ref.plugin_id for ref in (*self._scheduling.refs, *self._created))
+        return tuple(dict.fromkeys(i for i in ids if i is not None))
+
+    def live(self, plugin_id: str) -> Generation | None:
+        """The generation that answers for a plugin."""
+        return self._live.get(plugin_id)
+
+    def refs_of(self, plugin_id: str, scheduling: Scheduling | None = None) -> tuple[RefSpec, ...]:
+        """What to create inside a process of the plugin."""
+        refs = (*(scheduling or self._scheduling).refs, *self._created)
+        return tuple(RefSpec(r.name, r.type, r.parameters) for r in refs if r.plugin_id == plugin_id)
+
+    def learn_types(self, plugin_id: str, types: Mapping[str, TypeDeclaration]) -> bool:
+        """Note what a plugin's types declare. True when default producers were added because of it."""
+        self._declarations[plugin_id] = types
+        before = self._created
+        refs = self._ref_plans(self._scheduling, self._live)
+        for name in missing_producers(refs, DEFAULT_PRODUCERS):
+            provider = self._index.resolve(name, None)
+            if isinstance(provider, str):
+                self._created += (ResolvedRef(name, name, provider, {}),)
+        return self._created != before
+
+    def check(self, plugin_id: str, candidate: Generation) -> Plan:
+        """The plan with the candidate in place of the live generation. Raises `InputError`."""
+        return self._compile(self._scheduling, {**self._live, plugin_id: candidate})
+
+    def cut_over(self, plugin_id: str, candidate: Generation) -> Generation | None:
+        """Publish the plan with the candidate; return the generation that it replaced. Raises `InputError`."""
+        plan = self.check(plugin_id, candidate)
+        previous = self._live.get(plugin_id)
+        self._live[plugin_id] = candidate
+        self._router.publish(plan)
+        return previous
+
+    def publish(self) -> None:
+        """Publish the plan of what is live now. Raises `InputError`."""
+        self._router.publish(self._compile(self._scheduling, self._live))
+
+    def remove(self, plugin_id: str) -> Generation | None:
+        """Take a plugin's generation out of the plan; its bindings apply their failure policies."""
+        generation = self._live.pop(plugin_id, None)
+        if generation is not None and self._router.plan is not None:
+            self.publish()
+        return generation
+
+    def adopt(self, scheduling: Scheduling, index: TypeIndex) -> None:
+        """Publish another configuration, whose refs were created in the live processes before. Raises `InputError`."""
+        plan = self._compile(scheduling, self._live)
+        self._scheduling, self._index = scheduling, index
+        self._router.publish(plan)
+
+    def reindex(self, index: TypeIndex) -> None:
+        """Take a new index of what the sources offer."""
+        self._index = index
+
+    def _compile(self, scheduling: Scheduling, live: Mapping[str, Generation]) -> Plan:
+        self._plans += 1
+        given = PlanInput(self._ref_plans(scheduling, live), scheduling.profiles, scheduling.options)
+        return compile_plan(self._plans, given)
+
+    def _ref_plans(self, scheduling: Scheduling, live: Mapping[str, Generation]) -> tuple[RefPlan, ...]:
+        return tuple(_ref_plans((*scheduling.refs, *self._created), live, self._declarations))
+
+
+def _ref_plans(
+    refs: Sequence[ResolvedRef],
+    live: Mapping[str, Generation],
+    known: Mapping[str, Mapping[str, TypeDeclaration]],
+) -> Iterable[RefPlan]:
+    for ref in refs:
+        generation = live.get(ref.plugin_id) if ref.plugin_id is not None else None
+        if generation is not None and ref.name not in generation.handles:
+            generation = None
+        declared = generation.types if generation is not None else known.get(ref.plugin_id or "", {})
+        yield RefPlan(
+            ref.name, ref.type, ref.plugin_id, generation, declared.get(ref.type), ref.parameters, ref.place
+        )

@@ -1,0 +1,164 @@
+"""Decides, for one plugin id, which revision should run (`target`) and which may run now (`live`). Pure.
+
+1. Eligible is what has a host for its platform, is not quarantined, granted, in the allowed channel, and matches the
+   pin if there is one. A revision below the floor (the highest ever completed here) that is not complete is eligible
+   only when pinned by digest: a source cannot offer its way back to an old version.
+2. Of several digests with the same (rev, platform) one is kept: the live one, else the smallest. The others are
+   conflicts and never chosen, whatever their state.
+3. Order: rev descending, then the host's preference of platforms.
+4. `target` is the first; `live` is the first that is complete. Nothing incomplete ever runs.
+
+For equal (set of candidates, live, policy) the outcome is equal: neither order nor repetition counts.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+__all__ = ["Candidate", "Pin", "Policy", "Selection", "Status", "select"]
+
+
+class Status(Enum):
+    """What to tell the operator about one plugin id."""
+
+    CURRENT = "current"
+    DOWNLOADING = "downloading"
+    WAITING_FOR_DOWNLOAD = "waiting for download"
+    AWAITING_GRANT = "awaiting grant"
+    QUARANTINED = "quarantined"
+    PIN_UNKNOWN = "pinned version unknown"
+    NO_HOST = "no host for its platforms"
+    NONE_ALLOWED = "no version allowed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One known build of a plugin, as the world knows it now."""
+
+    digest: str
+    rev: int
+    platform: str
+    channel: str = "release"
+    complete: bool = False
+    quarantined: bool = False
+    granted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The operator's choice of one revision or one digest."""
+
+    rev: int | None = None
+    digest: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rev is None) == (self.digest is None):
+            raise ValueError("a pin names a rev or a digest")
+
+    def admits(self, candidate: Candidate) -> bool:
+        return candidate.digest == self.digest if self.rev is None else candidate.rev == self.rev
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`platforms` are the hosts' tags, the preferred first; `channels` are those the operator follows."""
+
+    platforms: tuple[str, ...]
+    channels: frozenset[str] = frozenset({"release", "dev"})
+    pin: Pin | None = None
+    floor_rev: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The outcome. `awaiting_grant` and `conflicts` are in order of preference, for status and log."""
+
+    live: Candidate | None
+    target: Candidate | None
+    status: Status
+    awaiting_grant: tuple[Candidate, ...] = ()
+    conflicts: tuple[Candidate, ...] = ()
+
+
+def select(candidates: Iterable[Candidate], policy: Policy, *, live: Candidate | None = None) -> Selection:
+    """`live` is what runs now; it stays a candidate, as complete, when no source names it any more."""
+    known: dict[str, Candidate] = {}
+    for candidate in candidates:
+        known[candidate.digest] = _merged(known.get(candidate.digest, candidate), candidate)
+    if live is not None:
+        known.setdefault(live.digest, live)
+    hosted = sorted(
+        (candidate for candidate in known.values() if candidate.platform in policy.platforms),
+        key=lambda candidate: _preference(candidate, policy),
+    )
+    kept, conflicts = _one_per_build(hosted, live.digest if live else None)
+    allowed = [c for c in kept if c.channel in policy.channels and (policy.pin is None or policy.pin.admits(c))]
+    ungranted = [c for c in allowed if not c.granted and not c.quarantined]
+    eligible = [c for c in allowed if c.granted and not c.quarantined and _is_above_floor(c, policy)]
+    target = eligible[0] if eligible else None
+    chosen = next((candidate for candidate in eligible if candidate.complete), None)
+    awaiting = tuple(
+        candidate
+        for candidate in ungranted
+        if _is_above_floor(candidate, policy)
+        and (target is None or _preference(candidate, policy) < _preference(target, policy))
+    )
+    if target is None:
+        status = _why_nothing(known, hosted, allowed, awaiting, policy)
+    elif chosen is None:
+        status = Status.WAITING_FOR_DOWNLOAD
+    else:
+        status = Status.CURRENT if chosen is target else Status.DOWNLOADING
+    return Selection(chosen, target, status, awaiting, conflicts)
+
+
+def _merged(one: Candidate, other: Candidate) -> Candidate:
+    """Two views of one digest, from two sources: complete by either, held back by either."""
+    return replace(
+        one,
+        complete=one.complete or other.complete,
+        quarantined=one.quarantined or other.quarantined,
+        granted=one.granted and other.granted,
+    )
+
+
+def _preference(candidate: Candidate, policy: Policy) -> tuple[int, int, str]:
+    return -candidate.rev, policy.platforms.index(candidate.platform), candidate.digest
+
+
+def _one_per_build(
+    ordered: Sequence[Candidate], live_digest: str | None
+) -> tuple[list[Candidate], tuple[Candidate, ...]]:
+    winners: dict[tuple[int, str], Candidate] = {}
+    for candidate in ordered:
+        build = (candidate.rev, candidate.platform)
+        if build not in winners or candidate.digest == live_digest:
+            winners[build] = candidate
+    kept = [candidate for candidate in ordered if winners[candidate.rev, candidate.platform] is candidate]
+    conflicts = [candidate for candidate in ordered if winners[candidate.rev, candidate.platform] is not candidate]
+    return kept, tuple(conflicts)
+
+
+def _is_above_floor(candidate: Candidate, policy: Policy) -> bool:
+    pinned = policy.pin is not None and policy.pin.digest == candidate.digest
+    return candidate.complete or pinned or candidate.rev >= policy.floor_rev
+
+
+
+def _why_nothing(
+    known: dict[str, Candidate],
+    hosted: Sequence[Candidate],
+    allowed: Sequence[Candidate],
+    awaiting: Sequence[Candidate],
+    policy: Policy,
+) -> Status:
+    if not known:
+        return Status.UNKNOWN
+    if not hosted:
+        return Status.NO_HOST
+    if awaiting:
+        return Status.AWAITING_GRANT
+    if any(candidate.quarantined for candidate in allowed):
+        return Status.QUARANTINED
+    return Status.PIN_UNKNOWN if policy.pin is not None and not allowed else Status.NONE_ALLOWED

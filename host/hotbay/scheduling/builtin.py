@@ -1,0 +1,70 @@
+"""Pickers that run in the host. Pure: the random generator is an argument's state.
+
+A picker gets the totals of all rows, the rows that may be chosen, and how many to name; it returns
+row numbers, best first, never a row that may not be chosen, never none while one may be.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+SPREAD: Final = 0.05
+"""Share of the summed weights that each earlier pick of the same batch costs an endpoint (hot-path, Pick)."""
+
+
+class PickRows(Protocol):
+    """A built-in picker's function."""
+
+    def __call__(self, totals: Floats, mask: Mask, count: int, rng: np.random.Generator) -> list[int]:
+        """Choose at most `count` rows of those where `mask` is true; `totals` is float32 of the same length."""
+
+
+def max_score(totals: Floats, mask: Mask, count: int, rng: np.random.Generator) -> list[int]:
+    """Highest totals first; equals in random order, so that ties spread evenly."""
+    rows = np.flatnonzero(mask)
+    if not len(rows):
+        return []
+    scores = totals[rows]
+    if count == 1:
+        best = rows[scores == scores.max()]
+        return [int(best[0] if len(best) == 1 else best[int(rng.random() * len(best))])]
+    order = np.lexsort((rng.random(len(rows)), -scores))
+    return [int(row) for row in rows[order[:count]]]
+
+
+def uniform(totals: Floats, mask: Mask, count: int, rng: np.random.Generator) -> list[int]:
+    """Random rows; totals are not looked at."""
+    rows = np.flatnonzero(mask)
+    if not len(rows):
+        return []
+    if count == 1:
+        return [int(rows[int(rng.random() * len(rows))])]
+    return [int(row) for row in rng.permutation(rows)[:count]]
+
+
+def weighted_random(totals: Floats, mask: Mask, count: int, rng: np.random.Generator) -> list[int]:
+    """A-Res sampling (Efraimidis and Spirakis 2006): the largest keys U^(1/score); a score of 0 or less has key 0.
+
+    All scores 0: uniform. Keys are compared as log(U)/score, which has the same order and cannot underflow.
+    """
+    rows = np.flatnonzero(mask)
+    scores = totals[rows].astype(np.float64)
+    positive = scores > 0
+    if not positive.any():
+        return uniform(totals, mask, count, rng)
+    keys = np.full(len(rows), -np.inf)
+    keys[positive] = np.log(1.0 - rng.random(int(positive.sum()))) / scores[positive]
+    order = np.lexsort((rng.random(len(rows)), -keys))
+    return [int(row) for row in rows[order[:count]]]
+
+
+PICKERS: Final[Mapping[str, PickRows]] = {
+    "max-score-picker": max_score,
+    "random-picker": uniform,
+    "weighted-random-picker": weighted_random,
+}

@@ -1,0 +1,80 @@
+"""The host's state directory: one host at a time, and generation numbers that are never given twice.
+
+Invariants: the exclusive lock is held from `open` to `close` and vanishes with the process, however it
+ends; a generation number is on disk before it is used.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final, Self
+
+from hotbay.errors import CapacityError, InputError, Problem
+from hotbay.store.blobs import write_durably
+
+RESERVED_AT_ONCE: Final = 1024
+"""Numbers reserved by one write: a restart skips what is left of them, and a start costs no fsync."""
+
+
+class StateDirectory:
+    """An opened and locked state directory."""
+
+    def __init__(self, root: Path, lock_fd: int, first_generation: int) -> None:
+        self.root = root
+        self._lock_fd = lock_fd
+        self._next = first_generation
+        self._reserved = first_generation
+
+    @classmethod
+    def open(cls, root: Path) -> Self:
+        """Create if needed, and lock. Raises `CapacityError` naming the host that holds it, `InputError`."""
+        try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o755)
+            lock_fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            problem = Problem(
+                "CONFIG_INVALID",
+                f"the state directory {root} cannot be used: {error.strerror}",
+                path="state_dir",
+                hint="set state_dir to a directory that the host's user may write",
+            )
+            raise InputError([problem]) from error
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock_fd)
+            raise CapacityError(
+                "UNAVAILABLE",
+                f"the state directory {root} is in use by the host with pid {holder}",
+                hint="stop that host, or give this one a state_dir of its own",
+            ) from error
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, str(os.getpid()).encode(), 0)
+        return cls(root, lock_fd, _read_number(root / "generation"))
+
+    def next_generation(self) -> int:
+        """A number that no instance of this state directory ever had."""
+        if self._next >= self._reserved:
+            self._reserved = self._next + RESERVED_AT_ONCE
+            write_durably(self.root / "generation", str(self._reserved).encode())
+        self._next += 1
+        return self._next
+
+    def close(self) -> None:
+        """Give the lock back."""
+        os.close(self._lock_fd)
+
+
+def _read_number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return 0
+    except ValueError as error:
+        problem = Problem(
+            "CONFIG_INVALID",
+            f"{path} does not hold a number",
+            hint="it holds the last reserved generation; write a number above any that was used",
+        )
+        raise InputError([problem]) from error

@@ -1,0 +1,166 @@
+"""One call's arguments as views for authors, and the endpoint view that the process holds between calls."""
+
+from __future__ import annotations
+
+from hotbay_sdk import _bits
+from hotbay_sdk._columns import Columns, DataColumns, Fields
+from hotbay_sdk._errors import CallFailedError
+from hotbay_sdk._instances import Instance, refused
+from hotbay_sdk._views import Endpoints, Request
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, Requests, View, mask_bytes
+from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hotbay_sdk.protocol.values import Value
+
+_ITEM_BYTES = {"f": 4, "q": 8}
+
+
+class HeldView:
+    """An endpoint view. `columns` is None where the host sent none and none were held."""
+
+    __slots__ = ("_by_type", "columns", "epoch", "ids", "live", "membership", "rows")
+
+    def __init__(
+        self, epoch: int, membership: int, ids: Sequence[str], live: int, columns: Mapping[str, bytes] | None
+    ) -> None:
+        self.epoch = epoch
+        self.membership = membership
+        self.ids = ids
+        self.rows = len(ids)
+        self.live = live
+        self.columns = columns
+        self._by_type: dict[str, Columns] = {}
+
+    def columns_of(self, instance: Instance) -> Columns:
+        """What an instance's type may read; UNAVAILABLE when the host has to send the columns again."""
+        name = instance.spec.name
+        columns = self._by_type.get(name)
+        if columns is None:
+            if self.columns is None and not instance.spec.reads.isdisjoint(COLUMN_FORMATS):
+                raise _not_held("columns", f"epoch {self.epoch}")
+            columns = self._by_type[name] = Columns(self.columns or {}, self.rows, instance.spec.reads, name)
+        return columns
+
+
+def take_view(value: Value, held: HeldView | None) -> HeldView:
+    """The view that a call refers to, completed from the one that is held."""
+    view = View.from_wire(value)
+    same_membership = held is not None and held.membership == view.membership
+    if same_membership and held is not None and held.epoch == view.epoch and not view.columns:
+        return held
+    if view.ids is None:
+        if held is None or not same_membership:
+            raise _not_held("ids", f"membership {view.membership}")
+        ids, live = held.ids, held.live
+    else:
+        ids, live = view.ids, _bits.from_flags(bytes(map(bool, view.ids)))
+    if len(ids) != view.rows:
+        raise refused(f"a view of {view.rows} rows with {len(ids)} ids")
+    columns: dict[str, bytes] | None = None
+    if view.columns is not None:
+        for name, raw in view.columns.items():
+            if len(raw) != view.rows * _ITEM_BYTES[COLUMN_FORMATS.get(name, "f")] and name in COLUMN_FORMATS:
+                raise refused(f"column {name} has {len(raw)} bytes for {view.rows} rows")
+        columns = view.columns
+        if same_membership and held is not None and held.epoch == view.epoch and held.columns:
+            columns = {**held.columns, **columns}
+    return HeldView(view.epoch, view.membership, ids, live, columns)
+
+
+def _not_held(what: str, which: str) -> CallFailedError:
+    return CallFailedError(
+        CallError(
+            ErrorCode.UNAVAILABLE,
+            f"this process does not hold the {what} of {which}: send them",
+            retryable=True,
+            executed=Executed.NO,
+            details={"missing": what},
+        )
+    )
+
+
+class Batch:
+    """B requests over a view. `masks` are the candidates of each request; filters narrow them."""
+
+    __slots__ = ("_data", "_flags", "_requests", "masks", "size", "view")
+
+    def __init__(self, view: HeldView, requests: Requests, masks: list[int]) -> None:
+        self.view = view
+        self._requests = requests
+        self.size = requests.size
+        self.masks = masks
+        self._flags: dict[int, bytes] = {}
+        self._data: dict[str, DataColumns] = {}
+
+    def flags(self, index: int) -> bytes:
+        """Candidates of one request, one byte per row."""
+        mask = self.masks[index]
+        flags = self._flags.get(mask)
+        if flags is None:
+            flags = self._flags[mask] = _bits.to_flags(mask, self.view.rows)
+        return flags
+
+    def packed_masks(self) -> bytes:
+        """The candidates of all requests as the bits of the wire."""
+        return b"".join(_bits.to_wire(mask, self.view.rows) for mask in self.masks)
+
+    def endpoints(self, instance: Instance) -> Endpoints:
+        """The endpoint view of one instance, with the candidates as they are now."""
+        return Endpoints(
+            self.view.epoch,
+            self.view.ids,
+            self.view.columns_of(instance),
+            self._data_of(instance),
+            tuple(self.masks),
+            flags=self._flags,
+        )
+
+    def requests(self, instance: Instance) -> list[Request]:
+        """The requests of one instance."""
+        spec = instance.spec
+        fields = Fields(
+            self._requests.fields, self.size, spec.reads, spec.name, block_tokens=instance.block_tokens
+        )
+        data = self._data_of(instance)
+        return [Request(fields, data, index) for index in range(self.size)]
+
+    def _data_of(self, instance: Instance) -> DataColumns:
+        spec = instance.spec
+        data = self._data.get(spec.name)
+        if data is None:
+            data = DataColumns(self._requests.data, self.size, self.view.rows, spec.consumes, spec.name)
+            self._data[spec.name] = data
+        return data
+
+
+def read_requests(value: Value) -> Requests:
+    """The batch argument, with the lengths of its columns checked."""
+    requests = Requests.from_wire(value)
+    for name, column in requests.fields.items():
+        if len(column) != requests.size:
+            raise refused(f"field {name} has {len(column)} values for {requests.size} requests")
+    return requests
+
+
+def read_masks(value: Value, view: HeldView, size: int) -> list[int]:
+    """Candidates of each request: every live row, one set for all, or one for each. Free rows never are."""
+    if value is None:
+        return [view.live] * size
+    if isinstance(value, bytes):
+        # B rows in one byte string; a single row is shared by the batch.
+        width = mask_bytes(view.rows)
+        value = [value[start : start + width] for start in range(0, len(value), width)] if width else []
+    if not isinstance(value, list) or len(value) not in (1, size):
+        raise refused(f"candidates are nil, one row of bits or {size} rows")
+    masks = [_bits.from_wire(row) & view.live for row in value if isinstance(row, bytes)]
+    if len(masks) != len(value):
+        raise refused("a row of candidates is bytes")
+    return masks * size if len(masks) == 1 else masks
+
+
+NO_VIEW = HeldView(0, 0, (), 0, {})
+"""For calls that refer to no endpoints."""

@@ -1,0 +1,104 @@
+"""The columns of a call that one type may read, cast when first read.
+
+Lookups are plain dict lookups after the first. Only what the type declares can be read; a declared
+column that the host does not have reads as unknown: NaN or -1, None for a request field.
+"""
+
+from __future__ import annotations
+
+from hotbay_sdk._errors import UndeclaredReadError
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hotbay_sdk.protocol.values import Value
+
+_UNKNOWN = {"f": b"\x00\x00\xc0\x7f", "q": b"\xff" * 8}
+"""NaN as float32, -1 as int64, little-endian."""
+
+
+class Columns(dict[str, "memoryview[float]"]):
+    """The endpoint columns that one type may read, cast when first read."""
+
+    __slots__ = ("_declared", "_raw", "_rows", "_type_name")
+
+    def __init__(self, raw: Mapping[str, bytes], rows: int, declared: frozenset[str], type_name: str) -> None:
+        super().__init__()
+        self._raw = raw
+        self._rows = rows
+        self._declared = declared
+        self._type_name = type_name
+
+    def __missing__(self, name: str) -> memoryview[float]:
+        """Cast a declared column."""
+        if name not in self._declared:
+            raise UndeclaredReadError(name, self._type_name)
+        code = COLUMN_FORMATS[name]
+        raw = self._raw.get(name)
+        plain = memoryview(_UNKNOWN[code] * self._rows if raw is None else raw)
+        column: memoryview[float] = plain.cast("q") if code == "q" else plain.cast("f")  # type: ignore[assignment]  # its items are whole numbers, read as such where the type matters
+        self[name] = column
+        return column
+
+
+class Fields(dict[str, "list[Value]"]):
+    """The request fields that one type may read, by their declared names."""
+
+    __slots__ = ("_block_tokens", "_declared", "_raw", "_size", "_type_name")
+
+    def __init__(
+        self,
+        raw: Mapping[str, list[Value]],
+        size: int,
+        declared: frozenset[str],
+        type_name: str,
+        *,
+        block_tokens: int | None,
+    ) -> None:
+        super().__init__()
+        self._raw = raw
+        self._size = size
+        self._declared = declared
+        self._type_name = type_name
+        self._block_tokens = block_tokens
+
+    def __missing__(self, name: str) -> list[Value]:
+        """Find a declared field; one that the host does not have is None for every request."""
+        if name not in self._declared:
+            raise UndeclaredReadError(name, self._type_name)
+        wire_name = f"{name}/{self._block_tokens}" if name == PROMPT_HASHES else name
+        found = self._raw.get(wire_name)
+        values: list[Value] = [None] * self._size if found is None else found
+        self[name] = values
+        return values
+
+
+class DataColumns(dict[str, "memoryview[float]"]):
+    """The data columns that one type consumes: shape (B, E) where they go by row, (B,) by request."""
+
+    __slots__ = ("_declared", "_raw", "_rows", "_size", "_type_name")
+
+    def __init__(
+        self, raw: Mapping[str, bytes], size: int, rows: int, declared: frozenset[str], type_name: str
+    ) -> None:
+        super().__init__()
+        self._raw = raw
+        self._size = size
+        self._rows = rows
+        self._declared = declared
+        self._type_name = type_name
+
+    def __missing__(self, name: str) -> memoryview[float]:
+        """Cast a consumed column; one that no producer made is NaN everywhere, by row."""
+        if name not in self._declared:
+            raise UndeclaredReadError(name, self._type_name, "consumes")
+        raw = self._raw.get(name)
+        if raw is None:
+            raw = _UNKNOWN["f"] * (self._size * self._rows)
+        flat = memoryview(raw)
+        by_row = len(raw) == 4 * self._size * self._rows
+        column = flat.cast("f", (self._size, self._rows)) if by_row else flat.cast("f")
+        self[name] = column
+        return column

@@ -1,0 +1,96 @@
+"""What an instance is told of itself, and its logger.
+
+The logger writes lines to standard error, which the host drains into the plugin's log for ever; the
+`logging` package is not used because importing it costs half a start. No text can forge a line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from hotbay_sdk import _lazy
+from hotbay_sdk._errors import describe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from random import Random
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+MAX_LINE_CHARS = 16 * 1024
+"""The host's own limit of a line."""
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {9: "\t", 10: "\\n", 13: "\\r"}
+
+
+class Logger:
+    """Writes lines `LEVEL name: message` to the plugin's log. Safe to use from several threads."""
+
+    __slots__ = ("_level", "_name")
+
+    def __init__(self, name: str, level: str = "info") -> None:
+        self._name = name
+        self._level = LEVELS.get(level, 20)
+
+    def debug(self, message: str, *arguments: object) -> None:
+        """Write at level debug; `arguments` fill the %-places of `message`."""
+        self._write("DEBUG", 10, message, arguments)
+
+    def info(self, message: str, *arguments: object) -> None:
+        """Write at level info."""
+        self._write("INFO", 20, message, arguments)
+
+    def warning(self, message: str, *arguments: object) -> None:
+        """Write at level warning."""
+        self._write("WARNING", 30, message, arguments)
+
+    def error(self, message: str, *arguments: object) -> None:
+        """Write at level error."""
+        self._write("ERROR", 40, message, arguments)
+
+    def exception(self, message: str, *arguments: object) -> None:
+        """Write at level error, followed by the exception being handled."""
+        self._write("ERROR", 40, message, arguments)
+        fault = sys.exception()
+        if fault is not None:
+            self.fault(fault)
+
+    def fault(self, fault: BaseException) -> None:
+        """Write an exception with its frames, one line each."""
+        for line in (*_lazy.traceback_text(fault).splitlines(), describe(fault)):
+            self._write("ERROR", 40, "%s", (line,))
+
+    def _write(self, word: str, level: int, message: str, arguments: tuple[object, ...]) -> None:
+        if level < self._level:
+            return
+        text = message % arguments if arguments else message
+        line = f"{word} {self._name}: {text[:MAX_LINE_CHARS]}".translate(_ESCAPES)
+        sys.stderr.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
+        sys.stderr.flush()
+
+
+class Context:
+    """What an instance is told of itself when it is made.
+
+    Attributes:
+        name: the plugin ref's name in the operator's configuration.
+        type: the plugin type.
+        logger: lines for the plugin's log, with %-style arguments.
+    """
+
+    __slots__ = ("_random", "_seed", "logger", "name", "type")
+
+    def __init__(self, name: str, type_name: str, *, seed: int = 0, log_level: str = "info") -> None:
+        self.name = name
+        self.type = type_name
+        self.logger = Logger(name, log_level)
+        self._seed = seed
+        self._random: Random | None = None
+
+    @property
+    def random(self) -> Random:
+        """A generator of this instance's own, seeded by the host's seed, the type and the name.
+
+        The same seed gives the same draws, so decisions can be replayed.
+        """
+        if self._random is None:
+            self._random = _lazy.seeded_random(f"{self._seed}/{self.type}/{self.name}")
+        return self._random

@@ -1,0 +1,160 @@
+"""The configured instances of a process, and how `configure` changes them.
+
+`create` is all-or-nothing: with one error nothing has changed, and what was made is closed again.
+The table is replaced, never mutated, so a call that has begun sees one state of it.
+"""
+
+from __future__ import annotations
+
+from hotbay_sdk import _lazy
+from hotbay_sdk._context import Context
+from hotbay_sdk._errors import CallFailedError, ParameterError, describe
+from hotbay_sdk._plugin import Plugin
+from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hotbay_sdk._plugin import PluginType
+
+
+class Instance:
+    """One plugin ref, made."""
+
+    __slots__ = ("block_tokens", "context", "object", "spec")
+
+    def __init__(self, spec: PluginType, context: Context, made: object, block_tokens: int | None) -> None:
+        self.spec = spec
+        self.context = context
+        self.object = made
+        self.block_tokens = block_tokens
+
+
+class ConfigureRefusedError(Exception):
+    """One plugin ref cannot be made: the path of the bad field and what is wrong with it."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.message = message
+
+
+def refused(message: str, code: ErrorCode = ErrorCode.PROTOCOL_VIOLATION) -> CallFailedError:
+    """A call that is refused before any of the author's code ran."""
+    return CallFailedError(CallError(code, message, executed=Executed.NO))
+
+
+class Instances:
+    """Instances by handle number. `configure` runs in one thread at a time; `find` in any."""
+
+    def __init__(self, *, generation: int, seed: int, log_level: str) -> None:
+        self.plugin = Plugin("none")
+        self._generation = generation
+        self._seed = seed
+        self._log_level = log_level
+        self._table: Mapping[int, Instance] = {}
+
+    def number_of(self, handle: object) -> int:
+        """The number in a handle `[generation, n]`; STALE_HANDLE for another generation's."""
+        if not isinstance(handle, list) or len(handle) != 2 or type(handle[0]) is not int or type(handle[1]) is not int:
+            raise refused("a handle is [generation, n]")
+        if handle[0] != self._generation:
+            raise refused(
+                f"handle of generation {handle[0]}, this process is generation {self._generation}",
+                ErrorCode.STALE_HANDLE,
+            )
+        return handle[1]
+
+    def find(self, handle: object, point: str) -> Instance:
+        """The instance of a handle, which answers `point`."""
+        number = self.number_of(handle)
+        instance = self._table.get(number)
+        if instance is None:
+            raise refused(f"handle {number} is not configured in this process", ErrorCode.STALE_HANDLE)
+        if point not in instance.spec.methods:
+            raise refused(f"type {instance.spec.name} does not answer {point}")
+        return instance
+
+    def all(self) -> list[Instance]:
+        """Every configured instance."""
+        return list(self._table.values())
+
+    def configure(
+        self, create: Sequence[object], drop: Sequence[object], *, settled: Callable[[], None]
+    ) -> tuple[dict[str, object], list[Instance]]:
+        """Make and drop instances; return the result for the wire and the instances to close.
+
+        `settled` is called when the table was replaced: after it, no call can still see the old one.
+        """
+        dropped = {self.number_of(handle) for handle in drop}
+        made: dict[int, Instance] = {}
+        errors: list[object] = []
+        for entry in create:
+            if not isinstance(entry, dict):
+                raise refused("an entry of create is a map")
+            number = self.number_of(entry.get("handle"))
+            try:
+                if number in made or (number in self._table and number not in dropped):
+                    raise ConfigureRefusedError("", f"handle {number} is already in use")
+                made[number] = self._make(entry)
+            except ConfigureRefusedError as error:
+                errors.append({"handle": [self._generation, number], "path": error.path, "message": error.message})
+        if errors:
+            return {"instances": {}, "errors": errors}, list(made.values())
+        old = self._table
+        self._table = {n: i for n, i in old.items() if n not in dropped} | made
+        settled()
+        instances = {str(number): {"block_tokens": instance.block_tokens} for number, instance in made.items()}
+        return {"instances": instances, "errors": []}, [old[n] for n in sorted(dropped) if n in old]
+
+    def clear(self) -> list[Instance]:
+        """Drop every instance; return them to be closed."""
+        old, self._table = self._table, {}
+        return list(old.values())
+
+    def _make(self, entry: Mapping[str, object]) -> Instance:
+        type_name, name = entry.get("type"), entry.get("name")
+        if not isinstance(type_name, str) or not isinstance(name, str):
+            raise refused("an entry of create has a name and a type")
+        spec = self.plugin._find(type_name)
+        if spec is None:
+            known = [d.type for d in self.plugin.declarations]
+            raise ConfigureRefusedError("", f"this package has no type {type_name!a}; it has {', '.join(known)}")
+        context = Context(name, type_name, seed=self._seed, log_level=self._log_level)
+        try:
+            parameters = _parameters(spec, entry.get("parameters"))
+            made = spec.cls(context) if spec.parameters is None else spec.cls(context, parameters)
+            block_tokens = getattr(made, "block_tokens", None)
+        except ParameterError as error:
+            raise ConfigureRefusedError(_text(error.path), _text(error.message)) from error
+        except SystemExit:
+            raise
+        except BaseException as fault:
+            context.logger.fault(fault)
+            raise ConfigureRefusedError("", f"{type_name} could not be made: {describe(fault)}") from fault
+        if block_tokens is not None and (type(block_tokens) is not int or block_tokens <= 0):
+            raise ConfigureRefusedError("", f"{type_name}: block_tokens is a whole number above 0")
+        if spec.wants_hashes and block_tokens is None:
+            raise ConfigureRefusedError(
+                "", f"{type_name} reads request.prompt_hashes, so its instances need an attribute block_tokens"
+            )
+        return Instance(spec, context, made, block_tokens)
+
+
+def _text(value: object) -> str:
+    """At most 4 KiB of what an author gave as text."""
+    return str(value)[:4096].encode("utf-8", "replace").decode()[:4096]
+
+
+def _parameters(spec: PluginType, raw: object) -> object:
+    given: dict[str, object] = {} if raw is None else raw if isinstance(raw, dict) else {"": raw}
+    if raw is not None and not isinstance(raw, dict):
+        raise ParameterError("", f"parameters are a map, found {type(raw).__name__}")
+    if spec.parameters is None:
+        for key in given:
+            raise ParameterError(key, f"type {spec.name} takes no parameters")
+        return None
+    if isinstance(spec.parameters, type) and _lazy.is_dataclass_type(spec.parameters):
+        return _lazy.dataclass_from(spec.parameters, given)
+    return spec.parameters(given)

@@ -1,0 +1,203 @@
+"""What a package provides: its plugin types and what each declares.
+
+A declaration is checked when the class is defined, so that a package with a bad one never gets READY.
+"""
+
+from __future__ import annotations
+
+from hotbay_sdk import _lazy
+from hotbay_sdk._points import POINTS
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
+from hotbay_sdk.protocol.messages import TypeDeclaration
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeVar
+
+    Kind = TypeVar("Kind", bound=type)
+    ParameterParser = Callable[[Mapping[str, object]], object]
+
+SCOPES = ("row", "request")
+_HEADER_PREFIX = "request.headers["
+_CO_COROUTINE = 0x80
+"""`inspect.CO_COROUTINE`, without the cost of importing inspect."""
+
+
+class PluginType:
+    """One plugin type as declared. `methods` maps a point to the method that answers it.
+
+    `wants_hashes`: instances must say in which blocks prompts are hashed for them.
+    """
+
+    __slots__ = (
+        "async_methods",
+        "cls",
+        "consumes",
+        "declaration",
+        "methods",
+        "name",
+        "parameters",
+        "produces",
+        "reads",
+        "wants_hashes",
+    )
+
+    def __init__(
+        self,
+        cls: type,
+        declaration: TypeDeclaration,
+        methods: Mapping[str, tuple[str, ...]],
+        produces: Mapping[str, str],
+        parameters: type | ParameterParser | None,
+    ) -> None:
+        self.cls = cls
+        self.declaration = declaration
+        self.methods = methods
+        self.produces = produces
+        self.parameters = parameters
+        self.name = declaration.type
+        self.reads = frozenset(declaration.reads)
+        self.consumes = frozenset(declaration.consumes)
+        self.wants_hashes = PROMPT_HASHES in self.reads
+        names = {name for group in methods.values() for name in group} | {"check_ready", "close"}
+        self.async_methods = frozenset(name for name in names if _is_async(getattr(cls, name, None)))
+
+
+class Plugin:
+    """A package's plugin types; the object that the package's entry point `module:attribute` names.
+
+    Args:
+        name: the plugin's id, for error texts.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._types: dict[str, PluginType] = {}
+
+    def type(
+        self,
+        name: str,
+        *,
+        reads: Iterable[str] = (),
+        consumes: Iterable[str] = (),
+        produces: Mapping[str, str] | None = None,
+        parameters: type | ParameterParser | None = None,
+        rowwise: bool = False,
+        concurrency: int = 1,
+    ) -> Callable[[Kind], Kind]:
+        """Declare a class as the plugin type `name`.
+
+        The class is made as `Class(context, parameters)`, or `Class(context)` if it declares none.
+
+        Args:
+            name: the type that operators write, unique in the package.
+            reads: endpoint columns and request fields that cross to the type, such as
+                `endpoint.waiting`, `request.prompt` and `request.headers[x-session]`.
+            consumes: data columns of other types that cross to it, as `Key.field`.
+            produces: data columns that it makes, each with its scope: `"row"` (one number for each
+                endpoint) or `"request"` (one number).
+            parameters: a dataclass, filled strictly from the operator's map, or a function that gets
+                the map and returns what `__init__` gets; it raises `ParameterError`. None: the
+                operator's map must be empty.
+            rowwise: every endpoint's score depends on that endpoint alone, so the host may evaluate
+                it once for many requests.
+            concurrency: calls that may overlap; only 1 in this release.
+
+        Returns:
+            A decorator that returns the class unchanged.
+
+        Raises:
+            ValueError: the declaration cannot be used; the text names the nearest known name.
+            TypeError: the class answers no extension point.
+        """
+
+        def declare(cls: Kind) -> Kind:
+            where = f"plugin {self.name}, type {name}"
+            if not name or name in self._types:
+                raise ValueError(f"{where}: a type needs a name of its own")
+            if concurrency != 1:
+                raise ValueError(f"{where}: concurrency {concurrency}, this release takes 1")
+            made = dict(produces or {})
+            methods = _methods_of(cls, where)
+            declaration = TypeDeclaration(
+                type=name,
+                points=tuple(methods),
+                reads=_checked_reads(reads, where),
+                consumes=_checked_columns(consumes, where, "consumes"),
+                produces=_checked_columns(made, where, "produces"),
+                rowwise=rowwise,
+                concurrency=concurrency,
+            )
+            _check_produces(made, methods, where)
+            self._types[name] = PluginType(cls, declaration, methods, made, parameters)
+            return cls
+
+        return declare
+
+    @property
+    def declarations(self) -> tuple[TypeDeclaration, ...]:
+        """What READY says of the types, in the order of their definition."""
+        return tuple(t.declaration for t in self._types.values())
+
+    def _find(self, name: str) -> PluginType | None:
+        return self._types.get(name)
+
+
+def _is_async(method: object) -> bool:
+    code = getattr(method, "__code__", None)
+    return bool(getattr(code, "co_flags", 0) & _CO_COROUTINE)
+
+
+def _methods_of(cls: type, where: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for point, (base, names) in POINTS.items():
+        if not issubclass(cls, base):
+            continue
+        defined = tuple(n for n in names if getattr(cls, n) is not getattr(base, n))
+        if not defined:
+            raise TypeError(f"{where}: {cls.__name__} is a {base.__name__} without {' or '.join(reversed(names))}")
+        if point == "profile_handler" and len(defined) < len(names):
+            raise TypeError(f"{where}: a ProfileHandler defines both pick and process")
+        found[point] = defined if point == "profile_handler" else defined[:1]
+    if not found:
+        raise TypeError(f"{where}: {cls.__name__} derives from none of {', '.join(b.__name__ for b, _ in POINTS.values())}")
+    if "pick" in found and "profile_handler" in found:
+        raise TypeError(f"{where}: a Picker and a ProfileHandler both define pick; make them two types")
+    return found
+
+
+def _checked_reads(reads: Iterable[str], where: str) -> tuple[str, ...]:
+    if isinstance(reads, str):
+        raise ValueError(f'{where}: reads is a list, write ["{reads}"]')
+    checked: list[str] = []
+    for name in reads:
+        if name.startswith(_HEADER_PREFIX) and name.endswith("]") and len(name) > len(_HEADER_PREFIX) + 1:
+            checked.append(name.lower())
+        elif name in COLUMN_FORMATS or name in REQUEST_FIELDS:
+            checked.append(name)
+        else:
+            known = [*COLUMN_FORMATS, *REQUEST_FIELDS, "request.headers[NAME]"]
+            likely = _lazy.nearest(name, known)
+            hint = f", did you mean {likely}?" if likely else f"; known are {', '.join(sorted(known))}"
+            raise ValueError(f"{where}: reads names {name}, which does not exist{hint}")
+    return tuple(dict.fromkeys(checked))
+
+
+def _checked_columns(names: Iterable[str], where: str, what: str) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise ValueError(f'{where}: {what} is a list, write ["{names}"]')
+    columns = tuple(dict.fromkeys(names))
+    for name in columns:
+        key, _, field = name.partition(".")
+        if not key or not field:
+            raise ValueError(f"{where}: {what} names {name}, a data column is named Key.field")
+    return columns
+
+
+def _check_produces(produces: Mapping[str, str], methods: Mapping[str, object], where: str) -> None:
+    for name, scope in produces.items():
+        if scope not in SCOPES:
+            raise ValueError(f'{where}: {name} has scope {scope!r}, expected "row" or "request"')
+    if ("produce" in methods) is not bool(produces):
+        raise ValueError(f"{where}: a DataProducer, and nothing else, names the columns that it makes in produces")

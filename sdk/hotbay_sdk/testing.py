@@ -1,0 +1,365 @@
+"""Call a plugin's types without a process: everything crosses both ends of the protocol in memory.
+
+The harness plays the host: it sends the declared columns and fields, and nothing else, so that a
+missing declaration fails in a unit test. Calls are answered synchronously, in the caller's thread.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from hotbay_sdk._dispatch import Dispatcher, answer
+from hotbay_sdk._errors import ParameterError
+from hotbay_sdk._plugin import Plugin, PluginType
+from hotbay_sdk.protocol.calls import (
+    COLUMN_FORMATS,
+    POINT_FILTER,
+    POINT_SCORE,
+    PROMPT_HASHES,
+    REQUEST_FIELDS,
+    mask_bytes,
+)
+from hotbay_sdk.protocol.connection import Connection, Role
+from hotbay_sdk.protocol.events import CallReceived, ErrorReceived, NoticeReceived, ReplyReceived
+from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed, Method
+from hotbay_sdk.protocol.values import Value
+
+__all__ = ["EndpointFigures", "PluginCallError", "PluginHarness", "RequestFields"]
+
+EndpointFigures: TypeAlias = Mapping[str, Mapping[str, float]]
+"""Endpoint id → column → figure; `waiting` is short for `endpoint.waiting`. What is left out is unknown."""
+
+RequestFields: TypeAlias = Mapping[str, object]
+"""Field → value; `model` is short for `request.model`. `headers` is a map of lower-case names,
+`prompt_hashes` a list of integers."""
+
+GENERATION = 1
+DEADLINE_S = 10.0
+
+
+class PluginCallError(Exception):
+    """The plugin answered a call, or one request of it, with an error.
+
+    Args:
+        error: code, message and the rest.
+        request: the request's position in the call, -1 for all of them.
+    """
+
+    def __init__(self, error: CallError, request: int = -1) -> None:
+        super().__init__(f"{error.code}: {error.message}")
+        self.error = error
+        self.request = request
+
+
+class _Ref(NamedTuple):
+    number: int
+    spec: PluginType
+    block_tokens: int | None
+
+
+class PluginHarness:
+    """Configures refs of a plugin and calls them by name. Use it as a context manager, or call `close`.
+
+    Args:
+        plugin: the package's plugin.
+        seed: what the instances' `context.random` is seeded with.
+
+    `endpoints` is a map of endpoint ids to figures; its order is that of the rows. `candidates`
+    holds the ids that a request may go to; None means all. Methods raise `PluginCallError` for the first
+    error of a call.
+    """
+
+    def __init__(self, plugin: Plugin, *, seed: int = 0) -> None:
+        self._plugin = plugin
+        self._dispatcher = Dispatcher(generation=GENERATION, seed=seed)
+        self._dispatcher.provide(plugin)
+        self._host = Connection(Role.HOST)
+        self._end = Connection(Role.PLUGIN)
+        self._refs: dict[str, _Ref] = {}
+        self._next = 1
+        self._epoch = 0
+
+    def __enter__(self) -> "PluginHarness":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every instance."""
+        self._refs.clear()
+        self._dispatcher.close()
+
+    def configure(self, name: str, type_name: str, parameters: Mapping[str, object] | None = None) -> None:
+        """Make the ref `name`; one of that name is replaced.
+
+        Raises:
+            ParameterError: the parameters were refused.
+            PluginCallError: the type is unknown, or its `__init__` raised.
+        """
+        number = self._next
+        handle = [GENERATION, number]
+        entry = {"handle": handle, "name": name, "type": type_name, "parameters": dict(parameters or {})}
+        old = self._refs.get(name)
+        dropped = [[GENERATION, old.number]] if old else []
+        result = self._call(Method.CONFIGURE, [{"create": [entry], "drop": dropped}])
+        assert isinstance(result, dict)
+        errors, made = result["errors"], result["instances"]
+        assert isinstance(errors, list)
+        assert isinstance(made, dict)
+        for error in errors:
+            assert isinstance(error, dict)
+            if error["path"]:
+                raise ParameterError(str(error["path"]), str(error["message"]))
+            raise PluginCallError(CallError(ErrorCode.CONFIG_INVALID, str(error["message"]), executed=Executed.YES))
+        spec = self._plugin._find(type_name)
+        facts = made[str(number)]
+        assert spec is not None
+        assert isinstance(facts, dict)
+        block_tokens = facts["block_tokens"]
+        assert block_tokens is None or isinstance(block_tokens, int)
+        self._refs[name] = _Ref(number, spec, block_tokens)
+        self._next += 1
+
+    def drop(self, name: str) -> None:
+        """Drop a ref; its instance is closed."""
+        ref = self._refs.pop(name)
+        self._call(Method.CONFIGURE, [{"create": [], "drop": [[GENERATION, ref.number]]}])
+
+    def check_ready(self) -> bool:
+        """Whether every instance says that it is ready."""
+        result = self._call(Method.CHECK_READY, [])
+        assert isinstance(result, dict)
+        return result["ready"] is True
+
+    def score(
+        self,
+        name: str,
+        endpoints: EndpointFigures,
+        requests: Sequence[RequestFields] = ({},),
+        *,
+        candidates: Sequence[str] | None = None,
+        data: Mapping[str, Sequence[float]] | None = None,
+    ) -> list[dict[str, float]]:
+        """Scores of the candidates by endpoint id, a map for each request.
+
+        `data` holds consumed columns: B·E numbers for scope row, B for scope request.
+        """
+        members = self._members(endpoints, candidates)
+        scored = self._run(POINT_SCORE, name, endpoints, requests, candidates, data)[1]
+        assert isinstance(scored, bytes)
+        rows = _chunks(scored, len(endpoints))
+        return [{i: v for i, v in zip(endpoints, row, strict=True) if i in members} for row in rows]
+
+    def keep(
+        self,
+        name: str,
+        endpoints: EndpointFigures,
+        requests: Sequence[RequestFields] = ({},),
+        *,
+        candidates: Sequence[str] | None = None,
+        data: Mapping[str, Sequence[float]] | None = None,
+    ) -> list[list[str]]:
+        """Ids of the candidates that a filter keeps, a list for each request."""
+        bits = self._run(POINT_FILTER, name, endpoints, requests, candidates, data)[0]
+        assert isinstance(bits, bytes)
+        width = mask_bytes(len(endpoints))
+        masks = [int.from_bytes(bits[start : start + width], "little") for start in range(0, len(bits), width or 1)]
+        return [[i for row, i in enumerate(endpoints) if mask >> row & 1] for mask in masks]
+
+    def pick(
+        self,
+        name: str,
+        endpoints: EndpointFigures,
+        totals: Mapping[str, float],
+        request: RequestFields | None = None,
+        *,
+        n: int = 1,
+    ) -> list[str]:
+        """Ids that a picker chooses among the endpoints in `totals`, best first."""
+        ref = self._refs[name]
+        packed = array("f", [totals.get(i, 0.0) for i in endpoints]).tobytes()
+        args = [
+            self._handle(ref),
+            self._view(ref, endpoints),
+            self._candidates(endpoints, tuple(totals)),
+            packed,
+            self._requests(ref, [request or {}], None),
+            n,
+        ]
+        result = self._rows(Method.PICK, args)
+        ids = list(endpoints)
+        rows = result[0]
+        assert isinstance(rows, list)
+        assert isinstance(rows[0], list)
+        return [ids[row] for row in rows[0] if isinstance(row, int)]
+
+    def produce(
+        self,
+        name: str,
+        endpoints: EndpointFigures,
+        requests: Sequence[RequestFields] = ({},),
+        *,
+        candidates: Sequence[str] | None = None,
+        data: Mapping[str, Sequence[float]] | None = None,
+    ) -> dict[str, list[list[float]]]:
+        """Produced columns: for each request E numbers, or one for a column of scope request."""
+        ref = self._refs[name]
+        args = [
+            self._handle(ref),
+            self._view(ref, endpoints),
+            self._candidates(endpoints, candidates),
+            self._requests(ref, requests, data),
+        ]
+        made = self._rows(Method.PRODUCE, args)[0]
+        assert isinstance(made, dict)
+        columns: dict[str, list[list[float]]] = {}
+        for column, packed in made.items():
+            assert isinstance(packed, bytes)
+            by_row = ref.spec.produces[column] == "row"
+            columns[column] = _chunks(packed, len(endpoints) if by_row else 1)
+        return columns
+
+    def profile_pick(
+        self,
+        name: str,
+        profiles: Sequence[str],
+        results: Mapping[str, Sequence[str] | None],
+        request: RequestFields | None = None,
+    ) -> list[str]:
+        """Profiles that a profile handler wants to run next."""
+        ref = self._refs[name]
+        fields = self._requests(ref, [request or {}], None)
+        found = self._call(Method.PROFILE_PICK, [self._handle(ref), fields, list(profiles), dict(results)])
+        assert isinstance(found, list)
+        return [str(item) for item in found]
+
+    def profile_process(
+        self, name: str, results: Mapping[str, Sequence[str] | None], request: RequestFields | None = None
+    ) -> tuple[str, dict[str, Value]]:
+        """The primary profile and the merged results."""
+        ref = self._refs[name]
+        fields = self._requests(ref, [request or {}], None)
+        found = self._call(Method.PROFILE_PROCESS, [self._handle(ref), fields, dict(results)])
+        assert isinstance(found, dict)
+        primary, merged = found["primary"], found["results"]
+        assert isinstance(primary, str)
+        assert isinstance(merged, dict)
+        return primary, merged
+
+    def pre_request(
+        self,
+        name: str,
+        endpoints: EndpointFigures,
+        targets: Sequence[str],
+        request: RequestFields | None = None,
+    ) -> None:
+        """Tell where a request goes. What the plugin raises goes to its log."""
+        ref = self._refs[name]
+        fields = self._requests(ref, [request or {}], None)
+        args = [self._handle(ref), self._view(ref, endpoints), fields, [list(targets)]]
+        for event in self._end.feed(self._host.send_notice(Method.PRE_REQUEST, args)):
+            assert isinstance(event, NoticeReceived)
+            failed = self._dispatcher.call(event.meta.method, event.args, timeout_s=DEADLINE_S)
+            if isinstance(failed, CallError):
+                raise PluginCallError(failed)
+
+    # -- the host's part -------------------------------------------------------------------------
+
+    def _call(self, method: Method, args: Sequence[object]) -> Value:
+        _, frame = self._host.start_call(method, args, deadline_us=int(DEADLINE_S * 1e6))
+        (event,) = self._end.feed(frame)
+        assert isinstance(event, CallReceived)
+        if method in (Method.CONFIGURE, Method.CHECK_READY):
+            result = self._dispatcher.control_call(method, event.args)
+        else:
+            result = self._dispatcher.call(method, event.args, timeout_s=DEADLINE_S)
+        (reply,) = self._host.feed(answer(self._end, event.stream, result))
+        if isinstance(reply, ErrorReceived):
+            raise PluginCallError(reply.error)
+        assert isinstance(reply, ReplyReceived)
+        return reply.result
+
+    def _rows(self, method: Method, args: Sequence[object]) -> list[Value]:
+        """A call whose result ends with row errors; the first of them is raised."""
+        result = self._call(method, args)
+        assert isinstance(result, list)
+        errors = result[-1]
+        assert isinstance(errors, list)
+        for entry in errors:
+            assert isinstance(entry, list)
+            assert isinstance(entry[1], int)
+            raise PluginCallError(CallError.from_wire(entry[2]), entry[1])
+        return result
+
+    def _run(
+        self,
+        point: int,
+        name: str,
+        endpoints: EndpointFigures,
+        requests: Sequence[RequestFields],
+        candidates: Sequence[str] | None,
+        data: Mapping[str, Sequence[float]] | None,
+    ) -> list[Value]:
+        ref = self._refs[name]
+        args = [
+            [[point, self._handle(ref)]],
+            self._view(ref, endpoints),
+            self._candidates(endpoints, candidates),
+            self._requests(ref, requests, data),
+        ]
+        return self._rows(Method.RUN, args)
+
+    def _handle(self, ref: _Ref) -> list[int]:
+        return [GENERATION, ref.number]
+
+    def _members(self, endpoints: EndpointFigures, candidates: Sequence[str] | None) -> set[str]:
+        return set(endpoints if candidates is None else candidates)
+
+    def _candidates(self, endpoints: EndpointFigures, candidates: Sequence[str] | None) -> bytes | None:
+        if candidates is None:
+            return None
+        members = self._members(endpoints, candidates)
+        bits = sum(1 << row for row, i in enumerate(endpoints) if i in members)
+        return bits.to_bytes(mask_bytes(len(endpoints)), "little")
+
+    def _view(self, ref: _Ref, endpoints: EndpointFigures) -> list[object]:
+        self._epoch += 1
+        columns: dict[str, bytes] = {}
+        for column in ref.spec.reads & COLUMN_FORMATS.keys():
+            code = COLUMN_FORMATS[column]
+            short = column.removeprefix("endpoint.")
+            unknown = -1 if code == "q" else float("nan")
+            figures = [figures.get(short, figures.get(column, unknown)) for figures in endpoints.values()]
+            columns[column] = (array("q", map(int, figures)) if code == "q" else array("f", figures)).tobytes()
+        return [self._epoch, len(endpoints), self._epoch, list(endpoints), columns]
+
+    def _requests(
+        self, ref: _Ref, requests: Sequence[RequestFields], data: Mapping[str, Sequence[float]] | None
+    ) -> list[object]:
+        for request in requests:
+            for name in request:
+                if name != "headers" and f"request.{name.removeprefix('request.')}" not in REQUEST_FIELDS:
+                    raise ValueError(f"{name} is no field of a request")
+        fields: dict[str, list[object]] = {}
+        for name in ref.spec.reads - COLUMN_FORMATS.keys():
+            wire_name = f"{name}/{ref.block_tokens}" if name == PROMPT_HASHES else name
+            fields[wire_name] = [_field(request, name) for request in requests]
+        consumed = {name: array("f", values).tobytes() for name, values in (data or {}).items()}
+        sent = {name: column for name, column in consumed.items() if name in ref.spec.consumes}
+        return [len(requests), [int(DEADLINE_S * 1e6)] * len(requests), None, fields, sent]
+
+
+def _field(request: RequestFields, name: str) -> object:
+    if name.startswith("request.headers["):
+        headers = request.get("headers")
+        return headers.get(name[len("request.headers[") : -1]) if isinstance(headers, Mapping) else None
+    value = request.get(name.removeprefix("request."), request.get(name))
+    if name == PROMPT_HASHES and isinstance(value, (list, tuple)):
+        return array("Q", value).tobytes()
+    return value
+
+
+def _chunks(packed: bytes, width: int) -> list[list[float]]:
+    values: list[float] = list(memoryview(packed).cast("f")) if packed else []
+    return [values[start : start + width] for start in range(0, len(values), width or 1)]

@@ -1,0 +1,20 @@
+"""First-party plugin packages, imported from their projects: none of them is installed here."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
+PROJECTS = ("standard", "prefix-cache")
+SAMPLES = ("samples/least-loaded/v1", "samples/least-loaded/v2")
+
+# Test modules import the packages when they are collected, which is before any fixture could act. Samples share a
+# module name, so a test that wants one loads it by its path.
+sys.path[:0] = [str(PLUGINS / project) for project in PROJECTS]
+
+
+@pytest.fixture(params=[*PROJECTS, *SAMPLES])
+def project(request: pytest.FixtureRequest) -> Path:
+    """The folder of each first-party project in turn."""
+    return PLUGINS / str(request.param)

@@ -1,0 +1,122 @@
+"""The gateway's own pages, its log lines, and how it stops."""
+
+import asyncio
+import logging
+
+import pytest
+
+from hotbay.gateway.limits import GatewayLimits
+from hotbay.gateway.outcome import Outcome
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S = 5.0
+
+
+async def get(client, path, headers=b""):
+    await client.send(b"GET %b HTTP/1.1\r\nHost: g\r\n%b\r\n" % (path.encode(), headers))
+    return await client.answer()
+
+
+async def test_pages(start):
+    bay = await start()
+    client = await bay.client()
+    assert (await get(client, "/health")).body == b"ok\n"
+    assert (await get(client, "/readyz")).json() == {"ready": True, "reasons": []}
+    bay.reasons.append("no plan")
+    not_ready = await get(client, "/readyz")
+    assert (not_ready.status, not_ready.json()) == (503, {"ready": False, "reasons": ["no plan"]})
+    assert (await get(client, "/status")).json() == {"generation": 7}
+    await client.chat()
+    await client.answer()
+    page = (await get(client, "/metrics")).body.decode()
+    assert 'hotbay_requests_total{route="chat",status="200"} 1.0' in page
+    assert "hotbay_upstream_connects_total 1.0" in page
+
+
+async def test_models_without_endpoints_is_503_and_goes_on_to_the_next_when_refused(start):
+    bay = await start()
+    client = await bay.client()
+    assert (await get(client, "/v1/models")).status == 200
+    bay.router.endpoints.clear()
+    answer = await get(client, "/v1/models")
+    assert (answer.status, answer.code) == (503, "rejected-no-endpoints")
+    assert bay.ledger.starts == 0
+
+
+async def test_every_request_leaves_one_line_with_its_id_and_none_of_its_prompt(start, caplog):
+    caplog.set_level(logging.DEBUG)
+    bay = await start()
+    client = await bay.client()
+    canary = "canary-7f3a"
+    await client.chat(headers=b"x-request-id: r-1\r\n", messages=[{"role": "user", "content": canary}])
+    await client.answer()
+    await get(client, f"/nowhere-{canary}", b"x-request-id: r-2\r\n")
+    lines = [record for record in caplog.records if record.name == "hotbay.gateway.turn"]
+    assert [record.request_id for record in lines] == ["r-1", "r-2"]
+    assert "route=chat status=200 outcome=finished" in lines[0].getMessage()
+    assert "route=unknown status=404" in lines[1].getMessage()
+    assert canary not in caplog.text
+
+
+async def test_drain_lets_answers_end_closes_idle_connections_and_says_not_ready(start):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def behaviour(request, stream):
+        await stream.begin_sse()
+        begun.set()
+        await go_on.wait()
+        await stream.end_sse()
+        return True
+
+    bay = await start(behaviour)
+    idle, busy, watcher = await bay.client(), await bay.client(), await bay.client()
+    await busy.chat(stream=True)
+    # A request that has begun keeps its connection while the gateway drains.
+    await watcher.send(b"GET /readyz HTTP/1.1\r\n")
+    async with asyncio.timeout(DEADLINE_S):
+        await begun.wait()
+        while not any(each._reader.in_head for each in bay.gateway._connections):
+            await asyncio.sleep(0)
+    draining = asyncio.ensure_future(bay.gateway.drain(DEADLINE_S))
+    assert await idle.rest() == b""
+    await watcher.send(b"Host: g\r\n\r\n")
+    ready = await watcher.answer()
+    assert (ready.status, ready.json()["reasons"]) == (503, ["draining"])
+    assert ready.headers["connection"] == "close"
+    assert not draining.done()
+    go_on.set()
+    answer = await busy.answer()
+    assert answer.body.endswith(b"data: [DONE]\n\n")
+    assert await busy.rest() == b""
+    assert await draining is True
+    with pytest.raises(ConnectionError):
+        await bay.client()
+
+
+async def test_drain_gives_up_at_the_end_of_its_window(start):
+    async def behaviour(request, stream):
+        await stream.closed_by_peer()
+        return False
+
+    bay = await start(behaviour, limits=GatewayLimits(tick_s=0.02))
+    client = await bay.client()
+    await client.chat()
+    async with asyncio.timeout(DEADLINE_S):
+        await bay.servers[0].arrived.get()
+    assert await bay.gateway.drain(0.05) is False
+    assert await client.rest() == b""
+    assert (await bay.ends.next())[1] is Outcome.TIMEOUT
+    await bay.servers[0].wait_open(0)
+
+
+async def test_serve_stops_when_cancelled(start):
+    bay = await start()
+    serving = asyncio.ensure_future(bay.gateway.serve("127.0.0.1", 0))
+    async with asyncio.timeout(DEADLINE_S):
+        while len(bay.gateway._servers) < 2:
+            await asyncio.sleep(0)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert bay.gateway._servers == []

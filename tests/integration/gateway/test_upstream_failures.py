@@ -1,0 +1,313 @@
+"""Model servers that refuse, close, break off, stall or talk nonsense."""
+
+import asyncio
+import socket
+
+import orjson
+import pytest
+
+from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.gateway.limits import GatewayLimits
+from hotbay.gateway.outcome import Outcome
+from hotbay.scheduling.decision import Rejected
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S = 5.0
+
+
+def unused_endpoint(name):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return EndpointMetadata(f"default/{name}", name, "127.0.0.1", probe.getsockname()[1])
+
+
+async def test_refused_connection_goes_to_the_next_fallback(start):
+    bay = await start()
+    bay.router.endpoints.insert(0, unused_endpoint("dead"))
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert answer.status == 200
+    assert answer.headers["x-gateway-destination-endpoint"] == bay.servers[0].endpoint.authority
+    assert await bay.ends.next() == ("default/s0", Outcome.FINISHED, True)
+    assert bay.ledger.starts == bay.ledger.ends == 2
+
+
+async def test_refused_connections_of_all_candidates_are_502_with_a_reason(start):
+    bay = await start()
+    bay.router.endpoints[:] = [unused_endpoint(f"dead{number}") for number in range(5)]
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (502, "upstream-connect-failed")
+    assert answer.headers["x-hotbay-reason"] == "upstream-connect-failed"
+    assert answer.headers["x-llm-d-request-dropped-reason"] == "upstream-connect-failed"
+    assert bay.metrics.upstream_connects == 3
+    assert (await bay.ends.next())[1:] == (Outcome.UPSTREAM_ERROR, False)
+
+
+async def test_connection_that_is_never_accepted_is_504(start):
+    bay = await start(limits=GatewayLimits(tick_s=0.02, connect_s=0.05))
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        # A full backlog: the kernel drops further attempts.
+        blockers = [socket.socket() for _ in range(4)]
+        for blocker in blockers:
+            blocker.setblocking(False)
+            blocker.connect_ex(full.getsockname())
+        bay.router.endpoints[:] = [EndpointMetadata("default/full", "full", *full.getsockname())]
+        client = await bay.client()
+        await client.chat()
+        answer = await client.answer()
+        for blocker in blockers:
+            blocker.close()
+    assert (answer.status, answer.code) == (504, "upstream-connect-timeout")
+    assert (await bay.ends.next())[1] is Outcome.TIMEOUT
+
+
+async def test_kept_connection_closed_without_a_byte_is_tried_once_on_a_fresh_one(start):
+    async def behaviour(request, stream):
+        if len(bay.servers[0].requests) == 2:
+            return False
+        await stream.json({"n": len(bay.servers[0].requests)})
+        return True
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    for expected in (1, 3):
+        await client.chat()
+        assert (await client.answer()).json() == {"n": expected}
+    assert bay.metrics.upstream_retries == 1
+    assert bay.servers[0].connects == 2
+    assert bay.ledger.starts == bay.ledger.ends == 2
+
+
+async def test_kept_connection_is_retried_only_once(start):
+    async def behaviour(request, stream):
+        if len(bay.servers[0].requests) > 1:
+            return False
+        await stream.json({})
+        return True
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat()
+    await client.answer()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (502, "upstream-closed")
+    assert len(bay.servers[0].requests) == 3
+
+
+async def test_fresh_connection_closed_without_a_byte_is_not_retried(start):
+    async def behaviour(request, stream):
+        return False
+
+    bay = await start(behaviour, "openai")
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (502, "upstream-closed")
+    assert len(bay.servers[0].requests) == 1
+    assert bay.servers[1].requests == []
+
+
+async def test_kept_connection_that_closes_after_a_byte_is_not_retried(start):
+    async def behaviour(request, stream):
+        if len(bay.servers[0].requests) > 1:
+            await stream.write(b"H")
+            return False
+        await stream.json({})
+        return True
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat()
+    await client.answer()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (502, "upstream-closed")
+    assert len(bay.servers[0].requests) == 2
+
+
+@pytest.mark.parametrize("framing", ["chunked", "length"])
+async def test_upstream_that_dies_mid_answer_ends_as_a_broken_answer(start, framing):
+    async def behaviour(request, stream):
+        if framing == "chunked":
+            await stream.begin_sse()
+            await stream.event("one")
+        else:
+            await stream.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart")
+        return False
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat(stream=True)
+    status, _, _ = await client.head()
+    rest = await client.rest()
+    assert status == 200
+    assert not rest.endswith(b"0\r\n\r\n")
+    assert await bay.ends.next() == ("default/s0", Outcome.UPSTREAM_ERROR, True)
+    assert bay.metrics.upstream_retries == 0
+
+
+async def test_upstream_reset_in_an_answer_without_length_is_not_taken_for_its_end(start):
+    async def behaviour(request, stream):
+        await stream.write(b"HTTP/1.1 200 OK\r\n\r\npart")
+        async with asyncio.timeout(DEADLINE_S):
+            await relayed.wait()
+        stream.writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0"
+        )
+        stream.writer.transport.abort()
+        return False
+
+    relayed = asyncio.Event()
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat()
+    await client.head()
+    assert await client.chunk() == b"part"
+    relayed.set()
+    assert await client.rest() == b""
+    assert (await bay.ends.next())[1] is Outcome.UPSTREAM_ERROR
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nxx",
+        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
+    ],
+    ids=["garbage", "two-lengths", "length-and-chunks", "coding", "upgrade", "huge-head"],
+)
+async def test_upstream_that_speaks_no_http_is_502(start, raw):
+    async def behaviour(request, stream):
+        await stream.write(raw)
+        await stream.closed_by_peer()
+        return False
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (502, "upstream-bad-response")
+    await bay.servers[0].wait_open(0)
+
+
+async def test_bytes_after_the_answer_end_the_connections_use(start):
+    async def behaviour(request, stream):
+        await stream.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        return True
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    for _ in range(3):
+        await client.chat()
+        assert (await client.answer()).body == b"ok"
+    assert bay.servers[0].connects == 3
+
+
+async def test_bytes_on_an_idle_connection_end_its_use(start):
+    async def behaviour(request, stream):
+        await stream.json({"n": len(bay.servers[0].requests)})
+        if len(bay.servers[0].requests) == 1:
+            await sent.wait()
+            await stream.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+            await stream.closed_by_peer()
+        return True
+
+    sent = asyncio.Event()
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat()
+    await client.answer()
+    sent.set()
+    await bay.servers[0].wait_open(0)
+    await client.chat()
+    assert (await client.answer()).json() == {"n": 2}
+
+
+async def test_upstream_errors_pass_through_unchanged(start):
+    async def behaviour(request, stream):
+        await stream.json({"error": {"message": "no such model", "code": 404}}, "404 Not Found")
+        return True
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert answer.status == 404
+    assert answer.json() == {"error": {"message": "no such model", "code": 404}}
+    assert (await bay.ends.next())[1] is Outcome.FINISHED
+
+
+async def test_first_byte_that_does_not_come_is_504_and_frees_the_upstream(start):
+    async def behaviour(request, stream):
+        await stream.closed_by_peer()
+        return False
+
+    bay = await start(behaviour, limits=GatewayLimits(tick_s=0.02, first_byte_s=0.05))
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (504, "upstream-first-byte-timeout")
+    assert await bay.ends.next() == ("default/s0", Outcome.TIMEOUT, False)
+    await bay.servers[0].wait_open(0)
+
+
+async def test_stream_that_falls_silent_is_broken_off(start):
+    async def behaviour(request, stream):
+        await stream.begin_sse()
+        await stream.event("one")
+        await stream.closed_by_peer()
+        return False
+
+    bay = await start(behaviour, limits=GatewayLimits(tick_s=0.02, idle_s=0.05))
+    client = await bay.client()
+    await client.chat(stream=True)
+    await client.head()
+    assert not (await client.rest()).endswith(b"0\r\n\r\n")
+    assert await bay.ends.next() == ("default/s0", Outcome.TIMEOUT, True)
+
+
+async def test_decision_that_never_comes_is_504(start):
+    bay = await start(limits=GatewayLimits(tick_s=0.02, first_byte_s=0.05))
+    bay.router.held = asyncio.Queue()
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (504, "decision-timeout")
+    bay.router.held.get_nowait()(bay.router.decision())
+    assert bay.ledger.starts == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (429, "rejected-saturated", "rate_limit_error"),
+        (503, "rejected-no-endpoints", "server_error"),
+        (500, "scheduler-error", "server_error"),
+    ],
+)
+async def test_rejection_carries_its_reason(start, status, reason, kind):
+    bay = await start()
+    bay.router.rejection = Rejected(status, reason, "Not now.")
+    client = await bay.client()
+    for _ in range(2):
+        await client.chat()
+        answer = await client.answer()
+        assert answer.status == status
+        assert answer.headers["x-hotbay-reason"] == answer.headers["x-llm-d-request-dropped-reason"] == reason
+        assert ("retry-after" in answer.headers) == (status in (429, 503))
+        assert orjson.loads(answer.body) == {
+            "error": {"message": "Not now.", "type": kind, "param": None, "code": reason}
+        }
+    assert bay.metrics.rejections.get(reason) == 2
+    assert bay.ledger.starts == 0

@@ -1,0 +1,247 @@
+"""HostConfig: defaults, what each field takes, and problems with their places."""
+
+from pathlib import Path
+
+import pytest
+from hotbay.config.host_config import host_config_schema, load_host_config
+from hotbay.config.host_fields import EndpointUrl, ListenAddress
+from hotbay.errors import InputError, Place
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_empty_text_gives_the_defaults(host):
+    config = host("")
+    assert config.listen.http == ListenAddress("127.0.0.1", 8080)
+    assert (config.limits.body_bytes, config.limits.header_bytes) == (16 << 20, 64 << 10)
+    assert (config.supervise.restart.first_s, config.supervise.budget.within_s) == (0.1, 600)
+    assert [source.name for source in config.sources] == ["bundled"]
+    assert config.isolation.level == "none"
+    assert config.scrape.interval_s == 0.05
+
+
+def _state_dir(environment, *, is_root=False):
+    config = load_host_config("", file="host.yaml", base_directory=Path("/b"), environment=environment, is_root=is_root)
+    return str(config.state_dir)
+
+
+def test_state_dir_depends_on_user_and_environment():
+    assert _state_dir({}, is_root=True) == "/var/lib/hotbay"
+    assert _state_dir({"XDG_STATE_HOME": "/x", "HOME": "/h"}) == "/x/hotbay"
+    assert _state_dir({"XDG_STATE_HOME": "relative", "HOME": "/h"}) == "/h/.local/state/hotbay"
+
+
+def test_state_dir_without_any_home_has_to_be_written():
+    with pytest.raises(InputError, match="state_dir: this field is required. without it XDG_STATE_HOME or HOME"):
+        _state_dir({})
+
+
+def test_relative_paths_are_relative_to_the_folder_of_the_file(host):
+    config = host(
+        "state_dir: state\nscheduling: {file: p.yaml}\nsources: [{name: a, directory: ../a}, {name: b, directory: /b}]"
+    )
+    assert config.state_dir == Path("/etc/hotbay/state")
+    assert config.scheduling.file == Path("/etc/hotbay/p.yaml")
+    assert [source.directory for source in config.sources] == [Path("/etc/hotbay/../a"), Path("/b")]
+
+
+def test_endpoint_has_a_name_made_from_its_url(host):
+    (endpoint,) = host(
+        'endpoints: [{url: "http://[::1]:8000", labels: {a: b}, weight: 0.5, state: cordoned}]'
+    ).endpoints
+    assert endpoint.url == EndpointUrl("http", "::1", 8000)
+    assert endpoint.effective_name == "--1-8000"
+    assert (endpoint.labels, endpoint.weight, endpoint.state) == ({"a": "b"}, 0.5, "cordoned")
+
+
+def test_port_of_an_endpoint_is_80_unless_written(host):
+    assert host("endpoints: [{url: 'http://server'}]").endpoints[0].url.port == 80
+
+
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [("0.0.0.0:0", ("0.0.0.0", 0)), ("'[::]:9'", ("::", 9)), ("localhost:80", ("localhost", 80))],
+)
+def test_listen_takes_host_and_port(host, written, address):
+    assert host(f"listen: {{http: {written}}}").listen.http == ListenAddress(*address)
+
+
+def test_bindings_and_packages_are_read(host):
+    config = host(
+        "bindings: {q: {on_failure: fail_closed, neutral: 1, deadline: 50ms}}\n"
+        "packages: [{id: standard, pin: 1.2.0, start: eager, isolation: none, hello: 1s, ready: 2s}]\n"
+        "types: {queue-scorer: standard}\n"
+    )
+    assert (config.bindings["q"].on_failure, config.bindings["q"].neutral, config.bindings["q"].deadline_s) == (
+        "fail_closed",
+        1.0,
+        0.05,
+    )
+    assert (config.packages[0].pin, config.packages[0].hello_s, config.packages[0].ready_s) == ("1.2.0", 1, 2)
+    assert config.types == {"queue-scorer": "standard"}
+
+
+def test_c08_null_is_an_absent_field(host):
+    text = "endpoints:\nlimits:\nlisten: {http: }\npackages: [{id: a, pin: null, isolation: null}]\nworld: null\n"
+    assert host(text).endpoints == ()
+
+
+def test_values_are_frozen(host):
+    with pytest.raises(ValueError, match="frozen"):
+        host("").limits.body_bytes = 1
+
+
+def test_equal_contents_are_equal_wherever_they_stand(host):
+    assert host("reload: watch\nlogging: {level: info}") == host("# moved\n\nlogging:\n  level: info\nreload: watch")
+    assert host("logging: {level: info}") != host("logging: {level: debug}")
+
+
+def test_place_of_a_field_is_kept_for_later_problems(host):
+    config = host("bindings:\n  my-queue: {deadline: 1s}\n")
+    assert config.place("bindings", "my-queue") == Place("host.yaml", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "guess"),
+    [
+        ("endpoint: []", "endpoint", "endpoints"),
+        ("listen: {htpp: x}", "listen.htpp", "http"),
+        ("endpoints: [{url: 'http://a', wieght: 5}]", "endpoints[0].wieght", "weight"),
+        ("sources: [{name: a, director: x}]", "sources[0].director", "directory"),
+        ("packages: [{id: a, redy: 1s}]", "packages[0].redy", "ready"),
+        ("bindings: {q: {dedline: 1s}}", "bindings.q.dedline", "deadline"),
+        ("supervise: {restart: {frist: 1s}}", "supervise.restart.frist", "first"),
+        ("supervise: {buget: {}}", "supervise.buget", "budget"),
+        ("Reload: watch", "Reload", "reload"),
+    ],
+)
+def test_c15_typo_is_named_with_path_line_and_nearest_name(host_problems, text, path, guess):
+    problem = next(p for p in host_problems(f"kind: HostConfig\n{text}") if p.code == "UNKNOWN_FIELD")
+    assert (problem.path, problem.place.line) == (path, 2)
+    assert repr(guess) in problem.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "world: {engine: sqlite}",
+        "hosts: []",
+        "tenants: []",
+        "reload: manual",
+        "listen: {admin: 'unix:a'}",
+        "listen: {http: 'unix:a'}",
+        "isolation: {level: strict}",
+        "isolation: {level: standard}",
+        "isolation: {uid_range: 1-2}",
+        "trust: {unsigned: refuse}",
+        "trust: {publishers: []}",
+        "sources: [{name: bundled, dev: false}]",
+        "sources: [{name: x, directory: x, registry: ghcr.io}]",
+        "packages: [{id: a, replicas: 2}]",
+        "packages: [{id: a, start: first-use}]",
+        "packages: [{id: a, isolation: strict}]",
+        "bindings: {a: {on_failure: last_good}}",
+        "swap: {canary: {share: 0.1}}",
+        "logging: {levels: {}}",
+        "endpoints: [{url: 'https://a'}]",
+    ],
+)
+def test_what_this_release_does_not_carry_out_is_refused_as_that(host_problems, text):
+    (problem,) = host_problems(text)
+    assert problem.code == "NOT_SUPPORTED"
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "found"),
+    [
+        ("listen: {http: 8080}", "HOST:PORT such as 127.0.0.1:8080", "the number 8080"),
+        ("listen: {http: '1.2.3.4:99999'}", "HOST:PORT such as 127.0.0.1:8080", "the text '1.2.3.4:99999'"),
+        ("limits: {body: 16}", "a size such as 16MiB or 64KiB", "the number 16"),
+        ("limits: {body: 0}", "greater than 0", "the number 0"),
+        ("supervise: {stable: 60}", "a duration such as 30s, 250ms or 5m", "the number 60"),
+        ("supervise: {max_parallel_starts: 1.5}", "an integer", "the number 1.5"),
+        ("supervise: {max_parallel_starts: yes}", "an integer", "the text 'yes'"),
+        ("sources: [{name: bundled, dev: yes}]", "true or false", "the text 'yes'"),
+        ("endpoints: {}", "a list", "a mapping"),
+        ("endpoints: [7]", "a mapping", "the number 7"),
+        ("endpoints: [{url: 'http://a/v1'}]", "http://HOST:PORT", "the text 'http://a/v1'"),
+        ("endpoints: [{url: 'http://u@a'}]", "http://HOST:PORT", "the text 'http://u@a'"),
+        ("endpoints: [{url: 'http://a', weight: -1}]", "greater than or equal to 0", "the number -1"),
+        ("endpoints: [{url: 'http://a', weight: NaN}]", "a number", "the text 'NaN'"),
+        ("endpoints: [{url: 'http://a', weight: .inf}]", "a finite number", "'.inf'"),
+        ("endpoints: [{url: 'http://a', state: up}]", "'active' or 'cordoned'", "the text 'up'"),
+        ("bindings: {a: {neutral: 1.5}}", "less than or equal to 1", "the number 1.5"),
+        ("scrape: {interval: 10ms}", "greater than or equal to 0.05", "the number 0.01"),
+        ("state_dir: ~/x", "a path", "the text '~/x'"),
+        ("packages: [{id: a/b}]", "a name of letters, digits, '.', '_' and '-'", "the text 'a/b'"),
+        ("kind: EndpointPickerConfig", "'HostConfig'", "the text 'EndpointPickerConfig'"),
+        ("[]", "a mapping", "a list"),
+    ],
+)
+def test_wrong_value_is_refused_with_expected_and_found(host_problems, text, expected, found):
+    (problem,) = host_problems(text)
+    assert (problem.code, problem.expected, problem.found) == ("CONFIG_INVALID", expected, found)
+    assert problem.place.line == 1
+
+
+@pytest.mark.parametrize("text", ["endpoints: [{url: 'http://a', name: 5}]", "types: {a: true}", "packages: [{id: 1}]"])
+def test_c04_number_in_place_of_a_name_asks_for_quotes(host_problems, text):
+    (problem,) = host_problems(text)
+    assert (problem.expected, problem.hint) == ("a text", "put it in quotes if a text is meant")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "endpoints:\n- url: http://a:1\n- url: http://a:1\n",
+        "sources:\n- {name: a, directory: x}\n- {name: a, directory: y}\n",
+        "packages:\n- id: a\n- id: a\n",
+    ],
+)
+def test_name_given_twice_is_refused_with_both_lines(host_problems, text):
+    (problem,) = host_problems(text)
+    assert (problem.code, problem.place.line) == ("DUPLICATE_NAME", 3)
+    assert "lines 2 and 3" in problem.message
+
+
+@pytest.mark.parametrize("text", ["scheduling: {file: a, text: b}", "sources: [{name: a}]"])
+def test_fields_that_contradict_each_other_are_refused(host_problems, text):
+    assert [p.code for p in host_problems(text)] == ["CONFIG_INVALID"]
+
+
+def test_all_problems_of_all_kinds_come_at_once(host_problems):
+    problems = host_problems(
+        "reload: watch\nreload: watch\nworld: {}\nlimitz: {}\nscrape: {interval: 1}\nlisten: {x: 1}\n"
+    )
+    assert [(p.place.line, p.code) for p in problems] == [
+        (2, "DUPLICATE_KEY"),
+        (3, "NOT_SUPPORTED"),
+        (4, "UNKNOWN_FIELD"),
+        (5, "CONFIG_INVALID"),
+        (6, "UNKNOWN_FIELD"),
+    ]
+
+
+def test_schema_names_fields_as_they_are_written():
+    schema = host_config_schema()
+    assert {"apiVersion", "listen", "bindings"} <= set(schema["properties"])
+    assert schema["additionalProperties"] is False
+    assert "required" not in schema
+
+
+_KEYS = st.sampled_from(["listen", "http", "endpoints", "url", "bindings", "limits", "body", "name", "scrape", "x"])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["http://a", "1s", "a:1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+    max_leaves=15,
+)
+
+
+@given(st.dictionaries(_KEYS, _VALUES, max_size=4))
+def test_no_content_raises_anything_but_input_error(value):
+    text = str(value).replace("None", "null")
+    try:
+        load_host_config(text, file="f.yaml", base_directory=Path("/b"), environment={}, is_root=True)
+    except InputError as e:
+        assert all(p.place for p in e.problems)

@@ -1,0 +1,221 @@
+"""What pages of each engine say about an endpoint."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.engines import (
+    ENGINE_LABELS,
+    ENGINES,
+    Spec,
+    SpecSyntaxError,
+    detect_engine,
+    engine_of_labels,
+    parse_spec,
+)
+from hotbay.datalayer.exposition import ExpositionError
+from hotbay.datalayer.extraction import Extraction, extract
+from hotbay.datalayer.store import EndpointStore
+
+PAGES = Path(__file__).parents[3] / "data" / "metrics"
+VLLM = (PAGES / "vllm-0.32.0-metrics.txt").read_bytes()
+LLAMACPP = (PAGES / "llamacpp-metrics.txt").read_bytes()
+
+
+def test_the_page_of_a_real_vllm_gives_exactly_its_values() -> None:
+    assert extract(VLLM, {}) == Extraction(
+        Metrics(
+            waiting=0.0,
+            running=0.0,
+            kv_usage=0.0,
+            kv_capacity_tokens=2_097_152,
+            block_size=32,
+            num_blocks=65_536,
+            model="tiny",
+            engine="vllm",
+        )
+    )
+
+
+def test_the_page_of_a_busy_vllm_gives_exactly_its_values() -> None:
+    page = VLLM.replace(b'num_requests_waiting{engine="0",model_name="tiny"} 0.0', b'num_requests_waiting{engine="0",model_name="tiny"} 7.0')
+    page = page.replace(b'num_requests_running{engine="0",model_name="tiny"} 0.0', b'num_requests_running{engine="0",model_name="tiny"} 16.0')
+    page = page.replace(b'kv_cache_usage_perc{engine="0",model_name="tiny"} 0.0', b'kv_cache_usage_perc{engine="0",model_name="tiny"} 0.4219')
+    metrics = extract(page, {}).metrics
+    assert (metrics.waiting, metrics.running, metrics.kv_usage) == (7.0, 16.0, 0.4219)
+
+
+def test_the_page_of_a_real_llama_cpp_gives_exactly_its_values_and_leaves_the_rest_unknown() -> None:
+    assert extract(LLAMACPP, {}) == Extraction(Metrics(waiting=0.0, running=0.0, engine="llamacpp"))
+
+
+def test_llama_cpp_processing_is_running_and_deferred_is_waiting() -> None:
+    page = LLAMACPP.replace(b"requests_processing 0", b"requests_processing 8")
+    page = page.replace(b"requests_deferred 0", b"requests_deferred 3")
+    metrics = extract(page + b"llamacpp:kv_cache_usage_ratio 0.25\n", {}).metrics
+    assert (metrics.running, metrics.waiting, metrics.kv_usage) == (8.0, 3.0, 0.25)
+
+
+PAGE_OF = {
+    "vllm": b'vllm:num_requests_waiting 1\nvllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.5\n'
+    b'vllm:cache_config_info{block_size="16",num_gpu_blocks="10"} 1\n',
+    "sglang": b"sglang:num_queue_reqs 1\nsglang:num_running_reqs 2\nsglang:token_usage 0.5\n"
+    b'sglang:cache_config_info{page_size="16",num_pages="10"} 1\n',
+    "trtllm-serve": b"trtllm_num_requests_waiting 1\ntrtllm_num_requests_running 2\ntrtllm_kv_cache_utilization 0.5\n"
+    b"trtllm_kv_cache_tokens_per_block 16\ntrtllm_kv_cache_max_blocks 10\n",
+    "triton-tensorrt-llm": b'nv_inference_exec_count 9\nnv_trt_llm_request_metrics{request_type="waiting"} 1\n'
+    b'nv_trt_llm_request_metrics{request_type="scheduled"} 2\nnv_trt_llm_request_metrics{request_type="max"} 64\n'
+    b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction"} 0.5\n'
+    b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per"} 16\n'
+    b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max"} 10\n',
+    "triton": b"nv_inference_pending_request_count 1\nnv_inference_exec_count 2\n",
+    "llamacpp": b"llamacpp:requests_deferred 1\nllamacpp:requests_processing 2\n",
+}
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize("labelled", [True, False])
+def test_each_engine_is_read_by_its_mapping_with_a_label_or_without(engine: str, labelled: bool) -> None:
+    extraction = extract(PAGE_OF[engine], {ENGINE_LABELS[0]: engine} if labelled else {})
+    metrics = extraction.metrics
+    assert (extraction.missing, extraction.invalid) == ((), ())
+    assert (metrics.engine, metrics.waiting, metrics.running) == (engine, 1.0, 2.0)
+    if ENGINES[engine].cache:
+        assert (metrics.kv_usage, metrics.block_size, metrics.num_blocks) == (0.5, 16, 10)
+        assert metrics.kv_capacity_tokens == 160
+
+
+@pytest.mark.parametrize(
+    ("labels", "engine"),
+    [
+        ({}, None),
+        ({ENGINE_LABELS[0]: "sglang"}, "sglang"),
+        ({ENGINE_LABELS[1]: "sglang"}, "sglang"),
+        ({ENGINE_LABELS[0]: "vllm", ENGINE_LABELS[1]: "sglang"}, "vllm"),
+        ({ENGINE_LABELS[0]: "llama.cpp"}, "llamacpp"),
+        ({ENGINE_LABELS[0]: "VLLM "}, "vllm"),
+        ({ENGINE_LABELS[0]: "homemade"}, None),
+    ],
+)
+def test_the_label_names_the_engine_and_its_older_spelling_stands_back(
+    labels: dict[str, str], engine: str | None
+) -> None:
+    assert engine_of_labels(labels) == engine
+
+
+def test_a_page_that_gives_no_engine_away_is_read_by_the_default_mapping() -> None:
+    assert detect_engine(b"process_open_fds 3\n") is None
+    extraction = extract(b"process_open_fds 3\n", {})
+    assert extraction.missing == ("waiting", "running", "kv_usage", "cache")
+    assert extraction.metrics == Metrics()
+
+
+def test_m13_an_older_spelling_is_read_and_the_newer_one_wins() -> None:
+    old = b"vllm:num_requests_waiting 1\nvllm:num_requests_running 2\nvllm:gpu_cache_usage_perc 0.25\n"
+    assert extract(old, {}).metrics.kv_usage == 0.25
+    assert extract(old + b"vllm:kv_cache_usage_perc 0.75\n", {}).metrics.kv_usage == 0.75
+    neither = extract(b"vllm:num_requests_waiting 1\nvllm:num_requests_running 2\n", {})
+    assert neither.missing == ("kv_usage", "cache")
+    assert (neither.metrics.waiting, neither.metrics.kv_usage) == (1.0, None)
+
+
+def test_ranks_of_one_server_add_up_and_usage_is_their_mean() -> None:
+    page = "".join(
+        f'vllm:num_requests_waiting{{engine="{rank}"}} {rank + 1}\nvllm:num_requests_running{{engine="{rank}"}} 4\n'
+        f'vllm:kv_cache_usage_perc{{engine="{rank}"}} {rank / 2}\n'
+        f'vllm:cache_config_info{{engine="{rank}",block_size="16",num_gpu_blocks="100"}} 1\n'
+        for rank in range(2)
+    )
+    metrics = extract(page.encode(), {}).metrics
+    assert (metrics.waiting, metrics.running, metrics.kv_usage) == (3.0, 8.0, 0.25)
+    assert (metrics.block_size, metrics.num_blocks, metrics.kv_capacity_tokens) == (16, 200, 3200)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e300"])
+def test_a_value_that_cannot_be_true_is_left_out_and_named(value: str) -> None:
+    extraction = extract(f"llamacpp:requests_deferred {value}\nllamacpp:requests_processing 2\n".encode(), {})
+    assert (extraction.invalid, extraction.missing) == (("waiting",), ())
+    assert (extraction.metrics.waiting, extraction.metrics.running) == (None, 2.0)
+
+
+def test_of_several_lora_series_the_newest_is_true() -> None:
+    lora = (
+        b'vllm:lora_requests_info{max_lora="2",running_lora_adapters="l1",waiting_lora_adapters="l3"} 100\n'
+        b'vllm:lora_requests_info{max_lora="4",running_lora_adapters="l2,l1",waiting_lora_adapters=""} 200.5\n'
+        b'vllm:lora_requests_info{max_lora="8",running_lora_adapters="l9",waiting_lora_adapters=""} NaN\n'
+    )
+    metrics = extract(VLLM + lora, {}).metrics
+    assert metrics.max_active_models == 4.0
+    assert (metrics.active_models, metrics.waiting_models) == (frozenset({"l1", "l2"}), frozenset())
+
+
+def test_a_page_without_lora_says_nothing_of_it_and_is_complete() -> None:
+    extraction = extract(VLLM, {})
+    assert extraction.metrics.active_models is None
+    assert extraction.missing == ()
+
+
+@pytest.mark.parametrize("text", ["None", "", "-1", "1.5", "٣", "9" * 16])
+def test_cache_labels_that_are_no_count_are_unknown(text: str) -> None:
+    page = f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="{text}"}} 1\n'
+    metrics = extract(page.encode(), {}).metrics
+    assert (metrics.block_size, metrics.num_blocks, metrics.kv_capacity_tokens) == (16, None, None)
+
+
+def test_a_capacity_beyond_any_cache_is_unknown() -> None:
+    page = b'vllm:cache_config_info{block_size="999999999999",num_gpu_blocks="999999999999"} 1\n'
+    assert extract(page, {}).metrics.kv_capacity_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("a:b", Spec("a:b")),
+        (" a { } ", Spec("a")),
+        ("a{b=c}", Spec("a", (("b", "c"),))),
+        ('a{ b = "c" , d=e }', Spec("a", (("b", "c"), ("d", "e")))),
+        ('a{b=""}', Spec("a", (("b", ""),))),
+    ],
+)
+def test_specs_are_read(text: str, spec: Spec) -> None:
+    assert parse_spec(text) == spec
+
+
+@pytest.mark.parametrize("text", ["", "1a", "a{b}", "a{b=c", "a{b=c,}", "a{=c}", 'a{b="c}', "a b", "a{{b=c}}"])
+def test_what_is_no_spec_is_refused(text: str) -> None:
+    with pytest.raises(SpecSyntaxError):
+        parse_spec(text)
+
+
+values = st.sampled_from(["0", "-1", "NaN", "+Inf", "1e308", "9e15", "0.5", "x", "", "1e400"])
+texts = st.sampled_from(["None", "", "16", "9" * 15, "a,b,,", "-3"])
+families = st.sampled_from(
+    [f"vllm:{name}" for name in ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc")]
+    + ["vllm:cache_config_info", "vllm:lora_requests_info"]
+)
+labels = st.dictionaries(
+    st.sampled_from(["block_size", "num_gpu_blocks", "max_lora", "running_lora_adapters", "engine"]), texts
+)
+
+
+@given(st.lists(st.tuples(families, labels, values)))
+def test_whatever_a_page_reports_can_be_stored(lines: list[tuple[str, dict[str, str], str]]) -> None:
+    page = "".join(
+        f"{family}{{{','.join(f'{k}={chr(34)}{v}{chr(34)}' for k, v in pairs.items())}}} {value}\n"
+        for family, pairs, value in lines
+    )
+    store = EndpointStore()
+    store.upsert(EndpointMetadata("default/a", "a", "10.0.0.1", 8000))
+    store.update_metrics("default/a", extract(page.encode(), {}).metrics, 1.0)
+    usage = store.publish(1.0).columns["endpoint.kv_usage"][0]
+    assert not (usage < 0 or usage > 1)
+
+
+@given(st.binary())
+def test_no_bytes_raise_anything_but_an_exposition_error(body: bytes) -> None:
+    with suppress(ExpositionError):
+        extract(body, {})

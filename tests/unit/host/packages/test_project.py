@@ -1,0 +1,82 @@
+"""The plugin author's pyproject.toml: strict, with file and line."""
+
+import pytest
+from hotbay.errors import InputError
+from hotbay.packages.manifest import Channel
+from hotbay.packages.project import PluginProject, parse_project
+
+VALID = """\
+[project]
+name = "hotbay-plugin-sample"
+version = "0.1.0"
+description = "Sample."
+license = "Apache-2.0"
+
+[tool.hotbay]
+id = "sample"
+publisher = "tests"
+types = ["b-scorer", "a-scorer"]
+entrypoint = "sample:plugin"
+channel = "release"
+"""
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        parse_project(text, file="pyproject.toml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_valid_project() -> None:
+    assert parse_project(VALID, file="pyproject.toml") == PluginProject(
+        name="hotbay-plugin-sample",
+        version="0.1.0",
+        description="Sample.",
+        license="Apache-2.0",
+        id="sample",
+        publisher="tests",
+        types=("a-scorer", "b-scorer"),
+        entrypoint="sample:plugin",
+        capabilities=(),
+        channel=Channel.RELEASE,
+    )
+
+
+def test_channel_and_texts_have_defaults() -> None:
+    text = VALID.replace('channel = "release"\n', "").replace('license = "Apache-2.0"', 'license = {file = "LICENSE"}')
+    project = parse_project(text, file="pyproject.toml")
+    assert (project.channel, project.license) == (Channel.DEV, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('id = "sample"', 'id = "Bad_Id"', "pyproject.toml:8: CONFIG_INVALID: tool.hotbay.id: may hold lower-case"),
+        ('id = "sample"', "id = 3", "pyproject.toml:8: CONFIG_INVALID: tool.hotbay.id: must be a text"),
+        ('id = "sample"\n', "", "pyproject.toml:7: CONFIG_INVALID: tool.hotbay.id: must be a text"),
+        ('types = ["b-scorer", "a-scorer"]', "types = []", "pyproject.toml:10: CONFIG_INVALID: tool.hotbay.types: must name"),
+        ('types = ["b-scorer", "a-scorer"]', 'types = "a"', "tool.hotbay.types: must be a list of texts"),
+        ('"b-scorer", "a-scorer"', '"a", "a"', "tool.hotbay.types: names something twice"),
+        ('"b-scorer", "a-scorer"', '"A"', "pyproject.toml:10: CONFIG_INVALID: tool.hotbay.types: may hold"),
+        ("sample:plugin", "sample", 'tool.hotbay.entrypoint: must be "module:attribute"'),
+        ('"release"', '"fubar"', 'pyproject.toml:12: CONFIG_INVALID: tool.hotbay.channel: must be "release" or "dev"'),
+        ('version = "0.1.0"', 'dynamic = ["version"]', "pyproject.toml:1: CONFIG_INVALID: project.version: must be a text"),
+        ('version = "0.1.0"', 'version = "1"', "pyproject.toml:3: CONFIG_INVALID: project.version: must be MAJOR"),
+        ("channel", "chanel", "pyproject.toml:12: UNKNOWN_FIELD: tool.hotbay.chanel: unknown key. Did you mean channel?"),
+        ("channel", "zzz", "Known keys: capabilities, channel"),
+        ("[tool.hotbay]", "[tool.other]", "CONFIG_INVALID: tool.hotbay: this table is missing. Add [tool.hotbay]"),
+        ("[project]", "[projekt]", "CONFIG_INVALID: project: this table is missing"),
+        ("[tool.hotbay]", "[tool.hotbay", "pyproject.toml:7:13: CONFIG_INVALID"),
+    ],
+)
+def test_problem_has_its_place(old: str, new: str, expected: str) -> None:
+    assert any(expected in problem for problem in problems(VALID.replace(old, new)))
+
+
+def test_all_problems_are_found_at_once() -> None:
+    text = VALID.replace('"sample"', '"S"').replace('"tests"', '""').replace("channel", "chanel")
+    assert len(problems(text)) == 3
+
+
+def test_tool_that_is_no_table_is_refused() -> None:
+    assert "this table is missing" in problems("tool = 1\n[project]\nname = 'x'\n")[0]
