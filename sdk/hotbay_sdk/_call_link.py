@@ -24,7 +24,7 @@ READ_BYTES = 64 * 1024
 """One read; the allocator keeps blocks below 128 KiB, so that a read costs no page faults."""
 
 
-class Leaving(Exception):
+class LeavingError(Exception):
     """The serving loop ends: the host wants no more."""
 
 
@@ -61,7 +61,7 @@ class CallServer:
                 self._read(block=not self._waiting)
                 if self._waiting:
                     self._handle(*self._waiting.pop(0))
-        except Leaving:
+        except LeavingError:
             return
 
     def _read(self, *, block: bool) -> None:
@@ -73,13 +73,13 @@ class CallServer:
                 self._readable.unregister(self._wake_read)
             if self._in not in ready:
                 if block and self._draining:
-                    raise Leaving
+                    raise LeavingError
                 if not block:
                     return
                 continue
             data = os.read(self._in, READ_BYTES)
             if not data:
-                raise Leaving
+                raise LeavingError
             now = monotonic()
             for event in self._connection.feed(data):
                 self._take(event, now)
@@ -139,7 +139,10 @@ class CallServer:
         return None
 
     def _write(self, data: bytes) -> None:
-        written = os.write(self._out, data)
-        while written < len(data):
-            data = data[written:]
+        try:
             written = os.write(self._out, data)
+            while written < len(data):
+                data = data[written:]
+                written = os.write(self._out, data)
+        except BrokenPipeError as error:
+            raise LeavingError from error

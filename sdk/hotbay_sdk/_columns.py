@@ -96,9 +96,9 @@ class DataColumns(dict[str, "memoryview[float]"]):
             raise UndeclaredReadError(name, self._type_name, "consumes")
         raw = self._raw.get(name)
         if raw is None:
-            raw = _UNKNOWN["f"] * (self._size * self._rows)
+            raw = _UNKNOWN["f"] * (self._size * (self._rows or 1))
         flat = memoryview(raw)
-        by_row = len(raw) == 4 * self._size * self._rows
+        by_row = self._rows > 0 and len(raw) == 4 * self._size * self._rows
         column = flat.cast("f", (self._size, self._rows)) if by_row else flat.cast("f")
         self[name] = column
         return column

@@ -45,7 +45,7 @@ class ControlServer:
         self._connection = connection
         self._dispatcher = dispatcher
         self._calls = calls
-        self._writing = allocate_lock()
+        self._owning = allocate_lock()
         self._slow: SimpleQueue[tuple[CallReceived, float]] | None = None
         self._cancelled: set[int] = set()
 
@@ -55,12 +55,17 @@ class ControlServer:
         while True:
             for event in events:
                 self._handle(event)
-            events = self._connection.feed(receive(self._control))
+            data = receive(self._control)
+            with self._owning:
+                events = self._connection.feed(data)
 
     def send(self, make: Callable[[], bytes]) -> None:
-        """Make a frame and write it, from any thread."""
-        with self._writing:
-            self._control.sendall(make())
+        """Make a frame and write it, from any thread. A host that is gone ends the process."""
+        with self._owning:
+            try:
+                self._control.sendall(make())
+            except ConnectionError:
+                leave(0, "")
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, PingReceived):
@@ -91,6 +96,8 @@ class ControlServer:
                 result = self._slow_result(event, received)
             except SystemExit as leaving:
                 leave(exit_code(leaving), "")
+            # A cancel that came while it ran is answered by its result, which the host drops.
+            self._cancelled.discard(event.stream)
             self.send(lambda: answer(self._connection, event.stream, result))  # noqa: B023  # called at once
 
     def _slow_result(self, event: CallReceived, received: float) -> object:

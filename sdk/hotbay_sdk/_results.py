@@ -191,10 +191,14 @@ def _floats(view: memoryview, what: str) -> bytes:
 
 def _listed(view: memoryview, what: str) -> list[object]:
     try:
-        listed: list[object] = list(view.tolist())
+        listed: object = view.tolist()
     except NotImplementedError as error:
-        raise BadResultError(f"{what} returned an array of format {view.format}, expected float32 or float64") from error
-    return listed
+        # Formats that memory views do not read, such as float16; numpy does.
+        to_list = getattr(view.obj, "tolist", None)
+        if to_list is None:
+            raise BadResultError(f"{what} returned an array of format {view.format}, expected float32") from error
+        listed = to_list()
+    return listed if isinstance(listed, list) else [listed]
 
 
 def _flat(items: list[object], dimensions: int) -> list[object]:

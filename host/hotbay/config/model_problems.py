@@ -5,8 +5,7 @@ file, line and column of its key or value.
 """
 
 from collections.abc import Iterator, Mapping
-from types import NoneType, UnionType
-from typing import Annotated, Final, Union, get_args, get_origin
+from typing import Final, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -79,18 +78,8 @@ def _section_at(model: type[Section], path: Path) -> type[Section]:
             annotation = next(f.annotation for n, f in section.model_fields.items() if part in (f.alias, n))
         else:
             annotation = get_args(annotation)[1 if get_origin(annotation) is Mapping else 0]
-        annotation = _plain(annotation)
     assert isinstance(annotation, type), "only sections have unknown fields"
     assert issubclass(annotation, Section), "only sections have unknown fields"
-    return annotation
-
-
-def _plain(annotation: object) -> object:
-    """Strip `Annotated` and `| None` off a type."""
-    if get_origin(annotation) is Annotated:
-        return _plain(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return _plain(next(a for a in get_args(annotation) if a is not NoneType))
     return annotation
 
 

@@ -7,7 +7,7 @@ and closes the connection; the next fetch opens a new one.
 
 import asyncio
 import zlib
-from typing import cast, Final
+from typing import Final, cast
 
 import anyio
 import httptools

@@ -4,11 +4,8 @@ A server is ready when it said so on its standard output and `/health` answered 
 goes to a file, so that no pipe of it ever fills up.
 """
 
-import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Final
 
 import anyio
 
+from hotbay.demo.background import Background
 from hotbay.errors import CapacityError
 
 __all__ = ["LlamaServer", "LlamaSpec"]
@@ -25,7 +23,6 @@ READY_TIMEOUT_S: Final = 60.0
 
 _STOP_GRACE_S: Final = 2.0
 _HEALTH_INTERVAL_S: Final = 0.02
-_READY_LINE_BYTES: Final = 4096
 _HEALTHY: Final = (b"HTTP/1.1 200", b"HTTP/1.0 200")
 _ENVIRONMENT: Final = {"LANG": "C.UTF-8", "PATH": "/usr/bin", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -46,7 +43,7 @@ class LlamaSpec:
 class LlamaServer:
     """One running server. `url` is known once `wait_ready` has returned."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", spec: LlamaSpec) -> None:
+    def __init__(self, process: Background, spec: LlamaSpec) -> None:
         self.spec = spec
         self.url = ""
         self._process = process
@@ -54,29 +51,12 @@ class LlamaServer:
     @classmethod
     def start(cls, spec: LlamaSpec) -> "LlamaServer":
         """Start the process and return at once. Call from the main thread: the server dies with the starting thread."""
-        arguments = [
-            *(
-                "--model",
-                str(spec.model),
-                "--alias",
-                spec.alias,
-                "--port",
-                str(spec.port),
-                "--parent",
-                str(os.getpid()),
-            ),
+        command = [
+            *(sys.executable, "-m", "hotbay.demo.llama_server", "--parent", str(os.getpid())),
+            *("--model", str(spec.model), "--alias", spec.alias, "--port", str(spec.port)),
             *("--slots", str(spec.slots), "--slot-context", str(spec.slot_context), "--threads", str(spec.threads)),
         ]
-        with spec.log.open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603  # the interpreter that runs us and a module of ours
-                [sys.executable, "-m", "hotbay.demo.llama_server", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                env=_ENVIRONMENT,
-            )
-        return cls(process, spec)
+        return cls(Background.start(command, spec.log, _ENVIRONMENT), spec)
 
     @property
     def pid(self) -> int:
@@ -85,7 +65,7 @@ class LlamaServer:
     @property
     def running(self) -> bool:
         """Whether the process has not been seen to end."""
-        return self._process.poll() is None
+        return self._process.running
 
     async def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return when requests are answered.
@@ -95,7 +75,7 @@ class LlamaServer:
         """
         try:
             with anyio.fail_after(timeout_s):
-                line = await self._ready_line()
+                line = await self._process.first_line()
                 if not line:
                     raise self._failure("ended before it listened")
                 self.url = str(json.loads(line)["url"])
@@ -106,60 +86,20 @@ class LlamaServer:
 
     def kill(self) -> None:
         """SIGKILL it, as a crash would; `stop` still has to be called."""
-        if self.running:
-            self._process.kill()
+        self._process.kill()
 
     async def stop(self) -> None:
         """SIGTERM, a grace, SIGKILL; returns when the process is reaped. May be called again."""
-        with anyio.CancelScope(shield=True):
-            if self.running:
-                self._process.terminate()
-                if not await self._exited_within(_STOP_GRACE_S):
-                    self._process.send_signal(signal.SIGKILL)
-                    await self._exited_within(_STOP_GRACE_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    async def _exited_within(self, timeout_s: float) -> bool:
-        descriptor = os.pidfd_open(self._process.pid)
-        try:
-            with anyio.move_on_after(timeout_s):
-                await _readable(descriptor)
-        finally:
-            os.close(descriptor)
-        return not self.running
-
-    async def _ready_line(self) -> bytes:
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        line = b""
-        while not line.endswith(b"\n") and len(line) < _READY_LINE_BYTES:
-            await _readable(descriptor)
-            chunk = os.read(descriptor, _READY_LINE_BYTES)
-            if not chunk:
-                return b""
-            line += chunk
-        return line
+        await self._process.stop(_STOP_GRACE_S)
 
     def _failure(self, what: str) -> CapacityError:
-        tail = self.spec.log.read_text(errors="replace")[-2000:].strip()
+        tail = self._process.log_tail
         return CapacityError(
             "UNAVAILABLE",
             f"llama.cpp server (pid {self.pid}) {what}: {tail or 'it wrote nothing to its log'}",
             hint=f"Read {self.spec.log}; check that {self.spec.model} loads and that memory is free.",
-            details={"pid": self.pid, "exit": self._process.poll()},
+            details={"pid": self.pid, "exit": self._process.exit_code},
         )
-
-
-async def _readable(descriptor: int) -> None:
-    """Wait until the descriptor can be read; anyio's own wait refuses a pidfd under some loops."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)
 
 
 async def _is_healthy(url: str) -> bool:

@@ -11,8 +11,8 @@ from hotbay.errors import InputError, Problem
 
 __all__ = ["REQUIREMENTS", "load_part"]
 
-REQUIREMENTS: Final = {"gguf": "gguf==0.19.0", "xllamacpp": "xllamacpp==2026.10.11549"}
-"""What to install for each module that the demo imports."""
+REQUIREMENTS: Final = {"gguf": "gguf==0.19.0", "openai": "openai>=2", "xllamacpp": "xllamacpp==2026.10.11549"}
+"""What to install for each module that the demo imports: the host's extra `demo`."""
 
 
 def load_part(name: str) -> ModuleType:
@@ -30,6 +30,6 @@ def load_part(name: str) -> ModuleType:
         problem = Problem(
             "CONFIG_INVALID",
             f"the demo needs the Python package {name}, which is not installed",
-            hint=f"Run: python -m pip install --only-binary :all: {wanted}",
+            hint=f"Run: python -m pip install --only-binary :all: {wanted} (the host's extra `demo`)",
         )
         raise InputError([problem]) from error

@@ -4,6 +4,7 @@ Pure. Every error has a stable `code`; those that a client may retry carry it in
 reference's `x-llm-d-request-dropped-reason` as well. No text of a request ever stands in an answer.
 """
 
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import orjson
 __all__ = ["Answer", "Refusal", "json_answer", "serialise"]
 
 _Header = tuple[bytes, bytes]
+_NOT_A_WORD = re.compile(r"[^A-Za-z0-9._-]")
 _RETRIABLE = frozenset({429, 500, 502, 503, 504})
 _RETRY_LATER = frozenset({429, 503})
 _TYPES = {404: "not_found_error", 408: "timeout_error", 429: "rate_limit_error"}
@@ -42,7 +44,8 @@ class Refusal(NamedTuple):
         error = {"message": self.message, "type": kind, "param": None, "code": self.code}
         headers = list(self.headers)
         if self.status in _RETRIABLE:
-            reason = self.code.encode("latin-1", "replace")
+            # A router may take its reason from a plugin: nothing in it may end the header.
+            reason = _NOT_A_WORD.sub("_", self.code).encode()
             headers += [(b"x-hotbay-reason", reason), (b"x-llm-d-request-dropped-reason", reason)]
         if self.status in _RETRY_LATER:
             headers.append((b"retry-after", b"1"))

@@ -19,7 +19,7 @@ from hotbay.gateway.head import Framing, request_head, response_framing, respons
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.pool import Dial, DialFailure, Pool
-from hotbay.gateway.readers import ResponseReader
+from hotbay.gateway.response_reader import ResponseReader
 from hotbay.gateway.seams import Completed, Ledger
 from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import UpstreamConnection

@@ -123,14 +123,23 @@ class Gateway:
         self.pool.sweep(now)
 
     async def drain(self, window_s: float) -> bool:
-        """Say "not ready", close what is idle, let answers under way end; then close. True when all of them ended."""
+        """Say "not ready", close what is idle, let answers under way end; then close. True when all of them ended.
+
+        New connections are served for the first half of the window, while balancers learn that this host goes away;
+        the second half belongs to what has begun.
+        """
         self.draining = True
         for connection in list(self._connections):
             connection.close_if_idle()
-        with anyio.move_on_after(window_s) as scope:
+        with anyio.move_on_after(window_s / 2):
             await self._empty.wait()
+        for server in self._servers:
+            server.close()
+        with anyio.move_on_after(window_s / 2):
+            await self._empty.wait()
+        ended = self._empty.is_set()
         await self.close()
-        return not scope.cancelled_caught
+        return ended
 
     async def close(self) -> None:
         """Stop listening and cut every connection. May be called twice."""

@@ -7,7 +7,7 @@ import orjson
 
 from hotbay.gateway.answers import Refusal
 from hotbay.gateway.head import text_headers
-from hotbay.gateway.readers import WireRequest
+from hotbay.gateway.request_reader import WireRequest
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["CHAT_PATH", "COMPLETIONS_PATH", "parse_inference"]

@@ -81,29 +81,37 @@ class Pool:
     def dial(self, endpoint: EndpointMetadata, done: DialDone) -> Dial:
         """Open a new connection and hand it to `done`, never before this returns."""
         dial = Dial(done)
-        key = (endpoint.address, endpoint.port)
-        task = asyncio.get_running_loop().create_task(self._connect(key, dial))
+        # Not in a task group: opening one costs more than the connection, and `close` waits for these.
+        task = asyncio.get_running_loop().create_task(self._connect(endpoint, dial))
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)
         return dial
 
-    async def _connect(self, key: tuple[str, int], dial: Dial) -> None:
+    async def _connect(self, endpoint: EndpointMetadata, dial: Dial) -> None:
         self._metrics.upstream_connects += 1
-        loop = asyncio.get_running_loop()
         result: UpstreamConnection | DialFailure
         try:
             async with asyncio.timeout(self._limits.connect_s):
-                _, result = await loop.create_connection(
-                    lambda: UpstreamConnection(self, key, self._limits.header_bytes), key[0], key[1]
-                )
+                result = await self._open_to(endpoint)
         except TimeoutError:
             result = DialFailure("upstream-connect-timeout", f"no answer in {self._limits.connect_s} s", timed_out=True)
+        except DialFailure as failure:
+            result = failure
         except OSError as error:
             result = DialFailure("upstream-connect-failed", error.strerror or str(error), timed_out=False)
         if isinstance(result, DialFailure):
             self._metrics.upstream_connect_failures += 1
         if not dial.finish(result) and isinstance(result, UpstreamConnection):
             self.free(result)
+
+    async def _open_to(self, endpoint: EndpointMetadata) -> UpstreamConnection:
+        if endpoint.scheme != "http":
+            raise DialFailure("upstream-scheme-unsupported", f"{endpoint.scheme} is not spoken", timed_out=False)
+        key = (endpoint.address, endpoint.port)
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: UpstreamConnection(self, key, self._limits.header_bytes), *key
+        )
+        return connection
 
     def free(self, connection: UpstreamConnection) -> None:
         """Keep a connection that nobody uses now, or close it when there are enough."""

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from hotbay.gateway.answers import Refusal
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
-from hotbay.gateway.readers import RequestReader, WireRequest
+from hotbay.gateway.request_reader import Phase, RequestReader, WireRequest
 from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import set_nodelay
 from hotbay.observe.metrics import Metrics
@@ -98,7 +98,7 @@ class ClientConnection(asyncio.Protocol):
         if reader.failure is not None and not (self._waiting and isinstance(self._waiting[-1], Refusal)):
             self._waiting.append(reader.failure)
         self._advance()
-        if self._turn is not None and self._ahead_too_far():
+        if (self._turn is not None or self._waiting) and self._ahead_too_far():
             self._stop_reading_requests()
         if self._stage not in (_Stage.LINGERING, _Stage.GONE):
             self._rearm()
@@ -151,9 +151,9 @@ class ClientConnection(asyncio.Protocol):
         now = self._clock()
         if self._turn is not None:
             self._stage, self._deadline = _Stage.ANSWERING, _NEVER
-        elif self._reader.in_body:
+        elif self._reader.phase is Phase.BODY:
             self._stage, self._deadline = _Stage.BODY, now + self._limits.body_s
-        elif self._reader.in_head:
+        elif self._reader.phase is Phase.HEAD:
             if self._stage is not _Stage.HEAD:
                 self._stage, self._deadline = _Stage.HEAD, now + self._limits.head_s
         elif self._stage is not _Stage.IDLE:
@@ -207,6 +207,8 @@ class ClientConnection(asyncio.Protocol):
         if self._stage in (_Stage.HEAD, _Stage.BODY):
             self._reader.failure = Refusal(408, "request-timeout", "The request did not arrive in time.")
             self._waiting.append(self._reader.failure)
+            # A client that reads nothing either cannot be told: then this is its last deadline.
+            self._stage, self._deadline = _Stage.IDLE, now + self._limits.body_s
             self._advance()
             return
         unsent = self._transport.get_write_buffer_size()

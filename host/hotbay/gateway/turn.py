@@ -11,7 +11,7 @@ from typing import Protocol
 
 from hotbay.gateway.answers import Answer, Refusal, serialise
 from hotbay.gateway.outcome import Outcome
-from hotbay.gateway.readers import WireRequest
+from hotbay.gateway.request_reader import WireRequest
 from hotbay.gateway.routes import Route
 from hotbay.observe.metrics import Metrics
 

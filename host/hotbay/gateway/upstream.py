@@ -9,7 +9,7 @@ import asyncio
 import socket
 from typing import Protocol, cast
 
-from hotbay.gateway.readers import ResponseError, ResponseReader
+from hotbay.gateway.response_reader import ResponseError, ResponseReader
 
 __all__ = ["ConnectionOwner", "UpstreamConnection", "UpstreamUser", "set_nodelay"]
 

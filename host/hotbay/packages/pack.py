@@ -73,8 +73,8 @@ async def pack(
     with tempfile.TemporaryDirectory(prefix="hotbay-pack-") as temporary:
         wheels = Path(temporary) / "wheels"
         wheels.mkdir()
-        own = await _build_wheel(directory, Path(temporary) / "own")
         await _fetch_locked(lock, wheels)
+        own = await _build_wheel(directory, Path(temporary) / "own")
         for wheel in (own, sdk):
             shutil.copyfile(wheel, wheels / wheel.name)
         return await anyio.to_thread.run_sync(_write, directory, project, chosen_rev, own.name, wheels, out)

@@ -1,33 +1,41 @@
-"""Runs uv and pip: found beside the host, bounded in time, killed with the scope, their last words kept."""
+"""Runs uv and pip: found beside the host, bounded in time and output, killed with all that they started."""
 
 import logging
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import anyio
 import uv
+from anyio.abc import Process
 
 from hotbay.errors import CapacityError
 
 logger = logging.getLogger(__name__)
 
+# An error's cause is at the end; a build's log may be long.
+_OUTPUT_LIMIT_BYTES: Final = 64 << 10
+_SHOWN_LINES: Final = 12
+
 __all__ = ["ToolResult", "run_tool", "uv_binary"]
 
 
+@dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Exit status and joined output of a tool."""
+    """Exit status, and the end of standard output and error together."""
 
-    __slots__ = ("code", "output")
-
-    def __init__(self, code: int, output: str) -> None:
-        self.code = code
-        self.output = output
+    code: int
+    output: str
 
     @property
     def last_lines(self) -> str:
         """What to show to a person."""
-        return "\n".join(self.output.strip().splitlines()[-12:])
+        return "\n".join(self.output.strip().splitlines()[-_SHOWN_LINES:])
 
 
 def uv_binary() -> str:
@@ -36,7 +44,7 @@ def uv_binary() -> str:
 
 
 async def run_tool(
-    command: Sequence[str], *, timeout_s: float, variables: Mapping[str, str] | None = None, directory: Path | None = None
+    command: Sequence[str], *, timeout_s: float, variables: Mapping[str, str] | None = None
 ) -> ToolResult:
     """Runs a tool without input. Raises CapacityError RESOURCE_EXHAUSTED when it takes too long.
 
@@ -44,11 +52,14 @@ async def run_tool(
     """
     argv = [*(("/usr/bin/env", *(f"{k}={v}" for k, v in variables.items())) if variables else ()), *command]
     logger.debug("tool_started command=%s", argv)
+    # A process whose start is interrupted half-way belongs to nobody, so the start is not.
+    with anyio.CancelScope(shield=True):
+        process = await anyio.open_process(
+            argv, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True
+        )
     try:
         with anyio.fail_after(timeout_s):
-            done = await anyio.run_process(
-                argv, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False, cwd=directory
-            )
+            output = await _output(process)
     except TimeoutError as error:
         raise CapacityError(
             "RESOURCE_EXHAUSTED",
@@ -56,4 +67,21 @@ async def run_tool(
             hint="The machine or its network is slow; it is safe to try again.",
             details={"command": list(argv)},
         ) from error
-    return ToolResult(done.returncode, done.stdout.decode(errors="replace"))
+    assert process.returncode is not None, "it was waited for"
+    return ToolResult(process.returncode, output.decode(errors="replace"))
+
+
+async def _output(process: Process) -> bytes:
+    assert process.stdout is not None, "it was opened with a pipe"
+    kept = bytearray()
+    async with process:
+        try:
+            async for chunk in process.stdout:
+                kept += chunk
+                del kept[:-_OUTPUT_LIMIT_BYTES]
+            await process.wait()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return bytes(kept)

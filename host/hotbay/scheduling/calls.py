@@ -282,13 +282,12 @@ class RunCall(RemoteCall):
         failed: Mapping[tuple[int, int], str],
         tally: Tally,
     ) -> None:
-        failed_requests = {request for _, request in failed}
         if kept is not None:
-            for index, cycle in enumerate(cycles):
-                if index not in failed_requests or not any((step, index) in failed for step in range(len(self.filters))):
-                    cycle.mask = cycle.mask & kept[index]
+            # A filter that failed for a request narrowed nothing in its row of the bits.
+            for cycle, row in zip(cycles, kept, strict=True):
+                cycle.mask = cycle.mask & row
         if scores is not None:
-            if failed_requests:
+            if failed:
                 scores = scores.copy()
                 for step, request in failed:
                     if step >= len(self.filters):

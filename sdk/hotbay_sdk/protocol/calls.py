@@ -19,7 +19,8 @@ configure          {create: [{handle, name, type, parameters}], drop: [handle]} 
 what follows in the same call. `bits` is B x ceil(E/8) bytes, nil without a filter step; `scores` is
 S x B x E float32 of the S scorer steps, in their order. `candidates` is nil (every row), one row of
 bits shared by the batch, or B rows. `errors` is a list of [step, request, error map], request -1 for
-the whole batch; rows of a failed request are zero. `totals` is B x E float32. `rows` of a pick is one
+the whole batch; scores of a failed request are zero, and a failed filter
+narrows nothing. `totals` is B x E float32. `rows` of a pick is one
 list of row numbers per request, best first, at most n. `data` maps a declared column name to
 B x E float32 (scope row) or B float32 (scope request). `targets` is one list of endpoint ids per
 request. A `results` map is profile name -> list of endpoint ids, or nil for a profile that failed.

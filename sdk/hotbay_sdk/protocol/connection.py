@@ -42,7 +42,6 @@ from hotbay_sdk.protocol.events import (
 from hotbay_sdk.protocol.frames import (
     FLAG_CRITICAL,
     KNOWN_TYPES,
-    MAX_FRAME_BYTES,
     Frame,
     FrameReader,
     FrameType,
@@ -230,7 +229,7 @@ class Connection:
             reply_limit_bytes = METHODS[method].reply_bytes
         frame = encode_frame(_REQ, stream, body)
         self._next_stream = stream + 2
-        self._pending[stream] = min(reply_limit_bytes, MAX_FRAME_BYTES)
+        self._pending[stream] = reply_limit_bytes
         return stream, frame
 
     def send_notice(self, method: int, args: Sequence[object], *, epoch: int = 0) -> bytes:

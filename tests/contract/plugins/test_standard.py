@@ -18,7 +18,7 @@ COLUMNS = {
 LOWEST_BEST = ("queue-scorer", "running-requests-size-scorer")
 
 unknown = st.sampled_from([math.nan, math.inf, -math.inf, -1.0])
-counts = st.floats(0, 1e30, width=32) | st.integers(0, 1000).map(float)
+counts = st.floats(0, 2.0**100, width=32) | st.integers(0, 1000).map(float)
 figures = st.lists(counts | unknown, min_size=1, max_size=12)
 
 

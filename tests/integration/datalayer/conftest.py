@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 import pytest
-
 from hotbay.datalayer.endpoint import EndpointMetadata
 
 Respond = Callable[[asyncio.StreamWriter], Awaitable[bool]]
@@ -25,6 +24,21 @@ class MetricsServer:
         self.open: set[asyncio.StreamWriter] = set()
         self.respond: Respond = self.page(GOOD_PAGE)
         self._news = anyio.Event()
+        self._listener: asyncio.Server | None = None
+
+    async def listen(self, port: int = 0) -> None:
+        """Listen on the port, 0 for a free one; again after `stop`."""
+        self._listener = await asyncio.start_server(self.serve, "127.0.0.1", port)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening and drop all connections."""
+        if self._listener is not None:
+            self._listener.close()
+            for writer in tuple(self.open):
+                writer.transport.abort()
+            await self._listener.wait_closed()
+            self._listener = None
 
     def endpoint(self, name: str = "a") -> EndpointMetadata:
         return EndpointMetadata(f"default/{name}", name, "127.0.0.1", self.port)
@@ -84,21 +98,16 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object
 @pytest.fixture
 async def start_server(anyio_backend: object) -> AsyncIterator[Callable[[], Awaitable[MetricsServer]]]:
     """Start servers; all end with the test."""
-    started: list[tuple[MetricsServer, asyncio.Server]] = []
+    started: list[MetricsServer] = []
 
     async def start() -> MetricsServer:
-        server = MetricsServer()
-        listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-        server.port = listener.sockets[0].getsockname()[1]
-        started.append((server, listener))
-        return server
+        started.append(MetricsServer())
+        await started[-1].listen()
+        return started[-1]
 
     yield start
-    for server, listener in started:
-        listener.close()
-        for writer in tuple(server.open):
-            writer.transport.abort()
-        await listener.wait_closed()
+    for server in started:
+        await server.stop()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from random import Random
 
 import orjson
 import pytest
-
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
@@ -101,9 +100,7 @@ COMPLETION = {
     "object": "chat.completion",
     "created": 1,
     "model": "m",
-    "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "hi"}, "text": "hi", "finish_reason": "stop"}
-    ],
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "text": "hi", "finish_reason": "stop"}],
 }
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model", "created": 1, "owned_by": "x"}]}
 
@@ -296,7 +293,8 @@ class RawClient:
     async def post(self, path: str, value: object, headers: bytes = b"") -> None:
         body = value if isinstance(value, bytes) else orjson.dumps(value)
         await self.send(
-            b"POST %b HTTP/1.1\r\nHost: gw\r\nContent-Length: %d\r\n%b\r\n%b" % (path.encode(), len(body), headers, body)
+            b"POST %b HTTP/1.1\r\nHost: gw\r\nContent-Length: %d\r\n%b\r\n%b"
+            % (path.encode(), len(body), headers, body)
         )
 
     async def chat(self, *, headers: bytes = b"", **extra: object) -> None:
@@ -366,6 +364,12 @@ class Bay:
         client = RawClient(*await asyncio.open_connection(*self.address))
         self.clients.append(client)
         return client
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop run until the condition holds: what happens inside the gateway signals nobody."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():  # noqa: ASYNC110 - gives way to the loop, sleeps no time
+                await asyncio.sleep(0)
 
     @property
     def url(self) -> str:

@@ -1,10 +1,12 @@
 """Requests that are refused: sizes, framing, routes, bodies, and what is sent ahead of its turn."""
 
 import asyncio
+import contextlib
+from pathlib import Path
 
 import pytest
-
 from hotbay.gateway.limits import GatewayLimits
+from hotbay.gateway.request_reader import Phase
 
 pytestmark = pytest.mark.anyio
 
@@ -58,28 +60,25 @@ async def test_f05_endless_chunked_body_is_413_at_the_limit_and_memory_stays_bou
     client = await bay.client()
     await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n")
     piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    answered = asyncio.Event()
     before, peak = _resident_bytes(), 0
 
     async def flood():
-        sent = 0
-        try:
+        with contextlib.suppress(ConnectionError):
             while True:
                 await client.send(piece)
-                sent += len(piece)
-        except ConnectionError:
-            return sent
 
     async def watch():
         nonlocal peak
-        while True:
+        while not answered.is_set():
             peak = max(peak, _resident_bytes())
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(3 * DEADLINE_S):
-        flooding, watching = asyncio.ensure_future(flood()), asyncio.ensure_future(watch())
+    async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(flood())
+        tasks.create_task(watch())
         answer = await client.answer()
-        await flooding
-        watching.cancel()
+        answered.set()
     assert (answer.status, answer.code) == (413, "body-too-large")
     assert answer.headers["connection"] == "close"
     # The client runs in this process too: its own buffers are within the allowance.
@@ -92,7 +91,7 @@ async def test_f05_endless_chunk_extension_and_trailer_are_bounded(start):
         client = await bay.client()
         await client.send(POST + b"Transfer-Encoding: chunked\r\n\r\n")
         # The parser tells of the end of the head alone; what follows comes in reads of its own.
-        await _until(lambda: any(each._reader.in_body for each in bay.gateway._connections))
+        await bay.until(lambda: any(each._reader.phase is Phase.BODY for each in bay.gateway._connections))
         await client.send(endless)
         await _refused(client, 431, "header-too-large")
 
@@ -277,7 +276,7 @@ async def test_too_many_requests_ahead_are_refused_after_the_one_under_way(start
         await client.chat()
     async with asyncio.timeout(DEADLINE_S):
         done = await bay.router.held.get()
-    await _until(lambda: any(each._reader.failure for each in bay.gateway._connections))
+    await bay.until(lambda: any(each._reader.failure for each in bay.gateway._connections))
     done(bay.router.decision())
     assert (await client.answer()).status == 200
     await _refused(client, 429, "pipelined-too-far")
@@ -292,7 +291,7 @@ async def test_body_ahead_of_its_turn_is_bounded(start):
     await client.send(POST + b"Content-Length: 5000\r\n\r\n" + b"x" * 1001)
     async with asyncio.timeout(DEADLINE_S):
         done = await bay.router.held.get()
-    await _until(lambda: any(each._reader.failure for each in bay.gateway._connections))
+    await bay.until(lambda: any(each._reader.failure for each in bay.gateway._connections))
     done(bay.router.decision())
     assert (await client.answer()).status == 200
     await _refused(client, 429, "pipelined-too-far")
@@ -332,12 +331,5 @@ async def _refused(client, status, code):
     assert await client.rest() == b""
 
 
-async def _until(condition):
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0)
-
-
 def _resident_bytes():
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 
@@ -59,7 +58,7 @@ async def test_f01_client_that_leaves_while_decided_starts_nothing(start):
     async with asyncio.timeout(F01_DEADLINE_S):
         done = await bay.router.held.get()
     client.close()
-    await _until(lambda: bay.metrics.client_connections == 0)
+    await bay.until(lambda: bay.metrics.client_connections == 0)
     done(bay.router.decision())
     assert bay.ledger.starts == 0
     assert bay.servers[0].connects == 0
@@ -78,7 +77,7 @@ async def test_f01_client_that_leaves_while_connecting_settles_and_keeps_the_con
     next(iter(bay.gateway._connections)).connection_lost(None)
     assert await bay.ends.next() == ("default/s0", Outcome.CLIENT_DISCONNECT, False)
     assert bay.ledger.in_flight["default/s0"] == 0
-    await _until(lambda: bay.gateway.pool.idle_count == 1)
+    await bay.until(lambda: bay.gateway.pool.idle_count == 1)
     assert bay.servers[0].requests == []
 
 
@@ -111,7 +110,7 @@ async def test_client_that_reads_nothing_holds_the_upstream_back_and_is_cut_off(
         try:
             while True:
                 try:
-                    async with asyncio.timeout(0.5):
+                    async with asyncio.timeout(0.2):
                         await connection.chunk(block)
                 except TimeoutError:
                     stuck.set()
@@ -121,7 +120,7 @@ async def test_client_that_reads_nothing_holds_the_upstream_back_and_is_cut_off(
             closed.set()
         return False
 
-    bay = await start(behaviour, limits=GatewayLimits(tick_s=0.02, idle_s=2.0))
+    bay = await start(behaviour, limits=GatewayLimits(tick_s=0.02, idle_s=0.8))
     client = await bay.client()
     client.writer.transport.pause_reading()
     await client.chat(stream=True)
@@ -147,7 +146,7 @@ async def test_client_that_reads_slowly_gets_everything(start):
     await client.chat()
     await client.head()
     client.writer.transport.pause_reading()
-    await _until(lambda: any(each.write_paused for each in bay.gateway._connections))
+    await bay.until(lambda: any(each.write_paused for each in bay.gateway._connections))
     unsent = max(each._transport.get_write_buffer_size() for each in bay.gateway._connections)
     assert unsent < 1024 * 1024
     client.writer.transport.resume_reading()
@@ -157,9 +156,3 @@ async def test_client_that_reads_slowly_gets_everything(start):
             received += len(await client.reader.read(1 << 20))
     assert received == total
     assert (await bay.ends.next())[1] is Outcome.FINISHED
-
-
-async def _until(condition):
-    async with asyncio.timeout(F01_DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0)

@@ -4,9 +4,9 @@ import asyncio
 import logging
 
 import pytest
-
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
+from hotbay.gateway.request_reader import Phase
 
 pytestmark = pytest.mark.anyio
 
@@ -76,20 +76,24 @@ async def test_drain_lets_answers_end_closes_idle_connections_and_says_not_ready
     await watcher.send(b"GET /readyz HTTP/1.1\r\n")
     async with asyncio.timeout(DEADLINE_S):
         await begun.wait()
-        while not any(each._reader.in_head for each in bay.gateway._connections):
-            await asyncio.sleep(0)
-    draining = asyncio.ensure_future(bay.gateway.drain(DEADLINE_S))
-    assert await idle.rest() == b""
-    await watcher.send(b"Host: g\r\n\r\n")
-    ready = await watcher.answer()
-    assert (ready.status, ready.json()["reasons"]) == (503, ["draining"])
-    assert ready.headers["connection"] == "close"
-    assert not draining.done()
-    go_on.set()
-    answer = await busy.answer()
-    assert answer.body.endswith(b"data: [DONE]\n\n")
-    assert await busy.rest() == b""
-    assert await draining is True
+    await bay.until(lambda: any(each._reader.phase is Phase.HEAD for each in bay.gateway._connections))
+    async with asyncio.TaskGroup() as tasks:
+        draining = tasks.create_task(bay.gateway.drain(2 * DEADLINE_S))
+        assert await idle.rest() == b""
+        await watcher.send(b"Host: g\r\n\r\n")
+        ready = await watcher.answer()
+        assert (ready.status, ready.json()["reasons"]) == (503, ["draining"])
+        assert ready.headers["connection"] == "close"
+        newcomer = await bay.client()
+        assert (await get(newcomer, "/health")).headers["connection"] == "close"
+        assert not draining.done()
+        go_on.set()
+        answer = await busy.answer()
+        assert answer.body.endswith(b"data: [DONE]\n\n")
+        assert await busy.rest() == b""
+        for client in (watcher, busy, newcomer):
+            client.close()
+    assert draining.result() is True
     with pytest.raises(ConnectionError):
         await bay.client()
 
@@ -112,11 +116,9 @@ async def test_drain_gives_up_at_the_end_of_its_window(start):
 
 async def test_serve_stops_when_cancelled(start):
     bay = await start()
-    serving = asyncio.ensure_future(bay.gateway.serve("127.0.0.1", 0))
-    async with asyncio.timeout(DEADLINE_S):
-        while len(bay.gateway._servers) < 2:
-            await asyncio.sleep(0)
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(bay.gateway.serve("127.0.0.1", 0))
+        await bay.until(lambda: len(bay.gateway._servers) == 2)
+        serving.cancel()
+    assert serving.cancelled()
     assert bay.gateway._servers == []

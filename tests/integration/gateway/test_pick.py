@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.scheduling.decision import Rejected
 
@@ -46,9 +45,7 @@ async def test_pick_that_nobody_settles_expires_and_is_counted(start):
     for _ in range(3):
         await client.post("/pick", CHAT)
         assert (await client.answer()).status == 200
-    async with asyncio.timeout(DEADLINE_S):
-        while bay.gateway.unsettled_picks:
-            await asyncio.sleep(0)
+    await bay.until(lambda: bay.gateway.unsettled_picks == 0)
     assert bay.metrics.picks_expired == 3
     assert bay.ledger.in_flight["default/s0"] == 0
 
@@ -105,9 +102,8 @@ async def test_pick_of_a_client_that_left_is_not_counted(start):
     await client.post("/pick", CHAT)
     async with asyncio.timeout(DEADLINE_S):
         done = await bay.router.held.get()
-        client.close()
-        while bay.metrics.client_connections:
-            await asyncio.sleep(0)
+    client.close()
+    await bay.until(lambda: bay.metrics.client_connections == 0)
     done(bay.router.decision())
     assert bay.ledger.starts == 0
     assert bay.gateway.unsettled_picks == 0

@@ -5,7 +5,6 @@ import socket
 
 import openai
 import pytest
-
 from hotbay.gateway.limits import GatewayLimits
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +97,9 @@ async def test_headers_are_rewritten_both_ways(start):
     assert sent["authorization"] == "Bearer k"
     assert sent["x-request-id"] == "abc-1"
     assert sent["x-forwarded-for"] == "10.0.0.1, 127.0.0.1"
-    assert not {"connection", "x-mine", "te", "x-gateway-destination-endpoint", "x-llm-d-inference-fairness-id"} & set(sent)
+    assert not {"connection", "x-mine", "te", "x-gateway-destination-endpoint", "x-llm-d-inference-fairness-id"} & set(
+        sent
+    )
     assert bay.router.requests[0].fairness_id == "team"
     assert "x-gateway-destination-endpoint" not in bay.router.requests[0].headers
 
@@ -165,9 +166,7 @@ async def test_idle_upstream_connection_that_closes_is_noticed(start):
     await client.chat(stream=True)
     await client.answer()
     await bay.servers[0].wait_open(0)
-    async with asyncio.timeout(DEADLINE_S):
-        while bay.gateway.pool.open_count:
-            await asyncio.sleep(0)
+    await bay.until(lambda: bay.gateway.pool.open_count == 0)
     assert bay.gateway.pool.idle_count == 0
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import socket
+from dataclasses import replace
 
 import orjson
 import pytest
-
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
@@ -45,6 +45,16 @@ async def test_refused_connections_of_all_candidates_are_502_with_a_reason(start
     assert answer.headers["x-llm-d-request-dropped-reason"] == "upstream-connect-failed"
     assert bay.metrics.upstream_connects == 3
     assert (await bay.ends.next())[1:] == (Outcome.UPSTREAM_ERROR, False)
+
+
+async def test_scheme_that_is_not_spoken_is_502(start):
+    bay = await start()
+    bay.router.endpoints[:] = [replace(bay.servers[0].endpoint, scheme="https")]
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (502, "upstream-scheme-unsupported")
+    assert bay.servers[0].connects == 0
 
 
 async def test_connection_that_is_never_accepted_is_504(start):
@@ -158,9 +168,7 @@ async def test_upstream_reset_in_an_answer_without_length_is_not_taken_for_its_e
         await stream.write(b"HTTP/1.1 200 OK\r\n\r\npart")
         async with asyncio.timeout(DEADLINE_S):
             await relayed.wait()
-        stream.writer.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0"
-        )
+        stream.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         stream.writer.transport.abort()
         return False
 
@@ -203,7 +211,9 @@ async def test_upstream_that_speaks_no_http_is_502(start, raw):
 
 async def test_bytes_after_the_answer_end_the_connections_use(start):
     async def behaviour(request, stream):
-        await stream.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        await stream.write(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+        )
         return True
 
     bay = await start(behaviour)

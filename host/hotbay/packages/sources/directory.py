@@ -115,9 +115,12 @@ class DirectorySource:
                 tasks.start_soon(self._listen, parent, paths, bell)
                 # The listener registers with the kernel at its first step; what changes from here on rings.
                 await anyio.lowlevel.checkpoint()
-                while (parent, paths) == await anyio.to_thread.run_sync(self._watched):
-                    await bell.wait(await self._look(told, on_change))
-                tasks.cancel_scope.cancel()
+                try:
+                    while (parent, paths) == await anyio.to_thread.run_sync(self._watched):
+                        await bell.wait(await self._look(told, on_change))
+                finally:
+                    # The watcher's thread cannot be cancelled; it looks at this every few milliseconds.
+                    bell.stop.set()
 
     async def _look(self, told: _Told, on_change: Callable[[Scan], Awaitable[None]]) -> float:
         """Scans and tells; returns after how many seconds to look again at the latest."""
@@ -142,7 +145,12 @@ class DirectorySource:
 
         try:
             async for _ in awatch(
-                *paths, watch_filter=concerns, step=_STEP_MS, debounce=_DEBOUNCE_MS, recursive=False
+                *paths,
+                watch_filter=concerns,
+                step=_STEP_MS,
+                debounce=_DEBOUNCE_MS,
+                recursive=False,
+                stop_event=bell.stop,
             ):
                 bell.ring()
         except (OSError, WatchfilesRustInternalError) as error:
@@ -180,9 +188,10 @@ class DirectorySource:
 
 
 class _Bell:
-    """Rung any number of times, heard once."""
+    """Rung any number of times, heard once. `stop` ends the ringing."""
 
     def __init__(self) -> None:
+        self.stop = anyio.Event()
         self._event = anyio.Event()
 
     def ring(self) -> None:

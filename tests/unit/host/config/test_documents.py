@@ -151,6 +151,12 @@ def test_places_of_values_and_keys_are_kept(document):
     assert read.place(()) == Place("f.yaml", 1, 1)
 
 
+def test_place_of_an_item_that_is_asked_for_as_a_key_is_that_of_the_item(document):
+    read = document("a:\n- 1\n- 2\n")
+    assert read.key_place(("a", 1)) == read.place(("a", 1)) == Place("f.yaml", 3, 3)
+    assert read.key_place(("b", "c")) == Place("f.yaml", 1, 1)
+
+
 def test_place_of_absent_value_is_that_of_its_nearest_parent(document):
     read = document("a:\n  b: 1\n")
     assert read.place(("a", "c", 3)) == read.key_place(("a", "c")) == Place("f.yaml", 2, 3)
@@ -190,12 +196,23 @@ def test_c13_alias_bomb_is_refused_before_it_grows(document_problems):
         "a: &a " + "x" * 100_000 + "\nb: [" + "*a, " * 100 + "]",
         "a: &a {" + ", ".join(f"k{i}: 1" for i in range(400)) + "}\nb: [" + "{<<: *a}, " * 400 + "]",
         "v0: &a0 {k: 1}\n" + "".join(f"v{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 3000)) + "<<: *a2999\n",
+        "a: &a " + "[" * 20 + "]" * 20 + "\nb: " + "[" * 20 + "*a" + "]" * 20,
         "[" * 10_000,
         "- " * (MAX_DEPTH + 1) + "x",
         "x" * (MAX_BYTES + 1),
         "é" * (MAX_BYTES // 2 + 1),
     ],
-    ids=["items", "characters", "merged keys", "merges in merges", "flow depth", "block depth", "bytes", "é"],
+    ids=[
+        "items",
+        "characters",
+        "merged keys",
+        "merges in merges",
+        "aliased depth",
+        "flow depth",
+        "block depth",
+        "bytes",
+        "é",
+    ],
 )
 def test_document_over_a_bound_is_refused(document_problems, text):
     (problem,) = document_problems(text)

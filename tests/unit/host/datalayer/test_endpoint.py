@@ -1,7 +1,6 @@
 """Endpoints and authorities as values."""
 
 import pytest
-
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState, format_authority, split_authority
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import pytest
-
 from hotbay.config.documents import MAX_BYTES, load_document
 from hotbay.datalayer.endpoint import Delete, EndpointMetadata, EndpointState, Upsert
 from hotbay.datalayer.endpoint_documents import (
@@ -92,7 +91,7 @@ def test_s24_a_zone_is_refused_by_name() -> None:
         ("address: 10.0.0.1, port: -1", "endpoints[0].port"),
         ("address: 10.0.0.1, port: 80.5", "endpoints[0].port"),
         ("address: 10.0.0.1, port: true", "endpoints[0].port"),
-        ("address: 10.0.0.1, port: '８０'", "endpoints[0].port"),
+        ("address: 10.0.0.1, port: '\uff18\uff10'", "endpoints[0].port"),
         ("address: 10.0.0.1, port: 80, namespace: ''", "endpoints[0].namespace"),
         ("address: 10.0.0.1, port: 80, namespace: a/b", "endpoints[0].namespace"),
         ("address: 10.0.0.1, port: 80, labels: [a]", "endpoints[0].labels"),
@@ -166,7 +165,10 @@ def test_s23_one_server_in_two_sources_gets_one_share_and_the_warning_names_both
     merged, warnings = merge_sources(
         [
             ("the host configuration", [endpoint("a"), endpoint("b", "::ffff:10.0.0.9")]),
-            ("endpoints.yaml", [endpoint("c"), endpoint("d", "10.0.0.9"), endpoint("b", "10.0.0.7"), endpoint("e", port=1)]),
+            (
+                "endpoints.yaml",
+                [endpoint("c"), endpoint("d", "10.0.0.9"), endpoint("b", "10.0.0.7"), endpoint("e", port=1)],
+            ),
         ]
     )
     assert [e.name for e in merged] == ["a", "b", "e"]

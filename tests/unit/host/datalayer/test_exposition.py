@@ -4,11 +4,10 @@ import math
 from pathlib import Path
 
 import pytest
+from hotbay.datalayer.exposition import MAX_LINE_BYTES, MAX_WANTED_LINES, ExpositionError, PageReader
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-
-from hotbay.datalayer.exposition import MAX_LINE_BYTES, MAX_WANTED_LINES, ExpositionError, PageReader
 
 PAGES = Path(__file__).parents[3] / "data" / "metrics"
 
@@ -85,9 +84,9 @@ def test_m05_escapes_and_separators_in_label_values_are_exact() -> None:
         b"a ",
         b"a x",
         b"a 1_000",
-        "a １".encode(),
+        "a \uff11".encode(),
         b'a{b="c} 1',
-        b'a{b=c} 1',
+        b"a{b=c} 1",
         b'a{b="c" d="e"} 1',
         b'a{b="c",b="d"} 1',
         b'a{1b="c"} 1',
@@ -121,7 +120,9 @@ def test_m16_of_a_series_that_stands_twice_the_last_wins_and_is_counted() -> Non
     assert page.duplicates == 2
 
 
-@pytest.mark.parametrize("body", [b"<html>a 1</html>", b"\n <!doctype html>\na 1\n", b"\x1f\x8b\x08", b"\0a 1\n", b"{\0"[1:]])
+@pytest.mark.parametrize(
+    "body", [b"<html>a 1</html>", b"\n <!doctype html>\na 1\n", b"\x1f\x8b\x08", b"\0a 1\n", b"{\0"[1:]]
+)
 def test_m12_what_is_no_page_at_all_is_refused(body: bytes) -> None:
     with pytest.raises(ExpositionError, match="not a Prometheus text page"):
         PageReader(["a"]).read(body)

@@ -3,7 +3,6 @@
 import random
 
 import pytest
-
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.ledger import Ledger, UnbalancedLedgerError
 from hotbay.datalayer.store import EndpointStore

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS
-
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
 from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT
 from hotbay.datalayer.store import AGE_RESOLUTION_S, EndpointStore
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS
 
 
 def endpoint(name: str, port: int = 8000) -> EndpointMetadata:

@@ -1,4 +1,4 @@
-"""Turns the bytes of a connection into requests, or into one response: httptools with bounds, and no IO.
+"""Turns the bytes of a client connection into requests: httptools with bounds, and no IO.
 
 Pure and incremental: however the bytes are split, the same messages come out. Callbacks of the parser only note what
 they see; whoever feeds acts on it afterwards, so nothing here runs other people's code. The parser is strict: two
@@ -7,6 +7,7 @@ lengths, a length with a transfer coding, bare line feeds, folded headers and ba
 Trap: `should_keep_alive()` is true only inside `on_message_complete`.
 """
 
+import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,15 @@ import httptools
 from hotbay.gateway.answers import Refusal
 from hotbay.gateway.head import Header
 
-__all__ = ["RequestReader", "ResponseError", "ResponseReader", "WireRequest"]
+__all__ = ["Phase", "RequestReader", "WireRequest"]
+
+
+class Phase(enum.Enum):
+    """What the next byte belongs to."""
+
+    BETWEEN = "between requests"
+    HEAD = "head"
+    BODY = "body"
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,8 +62,7 @@ class RequestReader:
         self._unheard_bytes = 0
         self._last_seen = False
         self.failure: Refusal | None = None
-        self.in_head = False
-        self.in_body = False
+        self.phase = Phase.BETWEEN
         self.expects_continue = False
         self._reset()
 
@@ -88,7 +96,7 @@ class RequestReader:
             self._unheard_bytes = 0
         elif self._begun == 1:
             self._unheard_bytes = min(self._unheard_bytes, fed_bytes)
-        if self.failure is None and (self.in_head or self.in_body) and self._unheard_bytes > self._header_limit:
+        if self.failure is None and self.phase is not Phase.BETWEEN and self._unheard_bytes > self._header_limit:
             self._fail(431, "header-too-large", f"The header is larger than {self._header_limit} bytes.")
 
     def _reset(self) -> None:
@@ -102,13 +110,15 @@ class RequestReader:
     def _fail(self, status: int, code: str, message: str) -> None:
         if self.failure is None:
             self.failure = Refusal(status, code, message)
-            self.in_head = self.in_body = self.expects_continue = False
+            self.phase = Phase.BETWEEN
+            self.expects_continue = False
             self._body = b""
 
     def on_message_begin(self) -> None:
         self._reset()
         self._begun += 1
-        self.in_head = self.failure is None
+        if self.failure is None:
+            self.phase = Phase.HEAD
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -116,7 +126,7 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value) + 4
-        if self.in_head:
+        if self.phase is Phase.HEAD:
             self._headers.append((name.lower(), value))
         elif self._header_bytes > self._header_limit:
             self._fail(431, "header-too-large", f"The trailer is larger than {self._header_limit} bytes.")
@@ -124,7 +134,7 @@ class RequestReader:
     def on_headers_complete(self) -> None:
         if self.failure is not None:
             return
-        self.in_head, self.in_body = False, True
+        self.phase = Phase.BODY
         self._unheard_bytes = 0
         if self._header_bytes > self._header_limit:
             self._fail(431, "header-too-large", f"The header is larger than {self._header_limit} bytes.")
@@ -187,7 +197,8 @@ class RequestReader:
     def on_message_complete(self) -> None:
         if self.failure is not None:
             return
-        self.in_body = self.expects_continue = False
+        self.phase = Phase.BETWEEN
+        self.expects_continue = False
         self._unheard_bytes = 0
         keep_alive = self._parser.should_keep_alive()
         self._last_seen = not keep_alive
@@ -203,117 +214,3 @@ class RequestReader:
             )
         )
         self._reset()
-
-
-class ResponseError(Exception):
-    """The upstream sent something that is not one HTTP response."""
-
-
-class ResponseReader:
-    """Reads one response. `feed` fills the fields; the caller empties `parts` as it relays them.
-
-    Interim responses are passed over. `length` is None when the body ends by chunks or by the connection's end.
-    """
-
-    __slots__ = (
-        "_interim",
-        "_parser",
-        "_until_close",
-        "ended",
-        "head_done",
-        "header_bytes",
-        "header_limit",
-        "headers",
-        "keep_alive",
-        "length",
-        "parts",
-        "reason",
-        "status",
-    )
-
-    def __init__(self, header_limit: int) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._interim = False
-        self._until_close = False
-        self.header_limit = header_limit
-        self.parts: list[bytes] = []
-        self.ended = False
-        self.keep_alive = False
-        self.on_message_begin()
-
-    def feed(self, data: bytes) -> None:
-        """Take bytes of the upstream.
-
-        Raises:
-            ResponseError: they are no response, or something follows it that nobody asked for.
-        """
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as error:
-            raise ResponseError("it changes protocols") from error
-        except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None
-        except httptools.HttpParserError as error:
-            if not self.ended:
-                raise ResponseError(str(error)) from error
-            self.keep_alive = False
-        if self.head_done:
-            return
-        self.header_bytes += len(data)
-        if self.header_bytes > self.header_limit:
-            raise ResponseError(f"its header is larger than {self.header_limit} bytes")
-
-    def end_of_stream(self) -> bool:
-        """The upstream closed: was that the end of the body?"""
-        if self.head_done and self._until_close and not self.ended:
-            self.ended = True
-            self.keep_alive = False
-        return self.ended
-
-    def on_message_begin(self) -> None:
-        if self.ended:
-            # Bytes of a second response: this one stands, the connection cannot be trusted any more.
-            self.keep_alive = False
-            return
-        self.status = 0
-        self.reason = b""
-        self.headers: list[Header] = []
-        self.header_bytes = 0
-        self.head_done = False
-        self.length: int | None = None
-
-    def on_status(self, reason: bytes) -> None:
-        if not self.ended:
-            self.reason += reason
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not (self.ended or self.head_done):
-            self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        if self.ended:
-            return
-        self.status = self._parser.get_status_code()
-        self._interim = self.status < 200
-        if self._interim:
-            return
-        self.head_done = True
-        chunked = False
-        for name, value in self.headers:
-            if name == b"content-length":
-                self.length = int(value)
-            elif name == b"transfer-encoding":
-                if value.strip().lower() != b"chunked":
-                    raise ResponseError("its transfer coding is not chunked")
-                chunked = True
-        self._until_close = self.length is None and not chunked and self.status not in (204, 304)
-
-    def on_body(self, body: bytes) -> None:
-        if not self.ended:
-            self.parts.append(body)
-
-    def on_message_complete(self) -> None:
-        if self.ended or self._interim:
-            return
-        self.ended = True
-        self.keep_alive = self._parser.should_keep_alive()

@@ -1,0 +1,119 @@
+"""What a run comes to: figures, the JSON object, the verdict with its reasons. Pure.
+
+A decision counts as degraded when a binding's failure policy answered for it. Those that the kill explains lie between two
+readings of the host's own counter, the last one before the signal and the first one after the page on which the
+replacement is READY; all others are outside. Both readings take a moment, so the window is a little wider than the
+outage: what is degraded in that margin counts inside, and the times of all four events are in the report.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hotbay.demo.gauges import Counters, HostStatus
+from hotbay.demo.record import Sample, quantile
+from hotbay.demo.timeline import Life
+
+__all__ = ["KillWindow", "Run", "Swap", "failures", "generation_rows", "summary", "verdict"]
+
+REQUESTS_MIN: Final = 20
+"""Fewer requests than this show nothing, whatever became of them."""
+
+LIFE_MIN_S: Final = 2.0
+"""A generation that answered for at least this long under load has had requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A new version was published; `live_s` is when a page first showed it live, None when none did in time."""
+
+    plugin: str
+    published_s: float
+    live_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KillWindow:
+    """A plugin was killed. `ready_s` is None when no replacement was seen in time.
+
+    `degraded_before` and `degraded_after` are the counter's readings at `sampled_s` and at `resampled_s`.
+    """
+
+    plugin: str
+    pid: int
+    sampled_s: float
+    killed_s: float
+    ready_s: float | None
+    resampled_s: float
+    degraded_before: int
+    degraded_after: int
+
+    @property
+    def degraded(self) -> int:
+        return self.degraded_after - self.degraded_before
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All that was observed; `before` are the counters before the first request, `after` those after the last one."""
+
+    seed: int
+    duration_s: float
+    samples: Sequence[Sample]
+    lives: Sequence[Life]
+    status: HostStatus
+    before: Counters
+    after: Counters
+    swap: Swap | None
+    kill: KillWindow | None
+    sabotaged: bool = False
+
+    @property
+    def failed(self) -> int:
+        return sum(1 for sample in self.samples if sample.error)
+
+    @property
+    def degraded(self) -> int:
+        return self.after.degraded_total - self.before.degraded_total
+
+    @property
+    def degraded_outside(self) -> int:
+        return self.degraded - (self.kill.degraded if self.kill is not None else 0)
+
+    @property
+    def swaps(self) -> int:
+        return sum(plugin.swaps for plugin in self.status.plugins)
+
+    @property
+    def crashes_survived(self) -> int:
+        """Crashes, as the host counts them, of plugins that answer now."""
+        return sum(plugin.restarts for plugin in self.status.plugins if plugin.pid is not None)
+
+    def ttft_ms(self, q: float) -> float | None:
+        value = quantile((s.ttft_s for s in self.samples if s.ttft_s is not None and not s.error), q)
+        return None if value is None else round(value * 1000, 1)
+
+
+def verdict(run: Run) -> tuple[str, ...]:
+    """Why the run is red; empty when it is green."""
+    reasons = []
+    if run.failed:
+        reasons.append(f"{run.failed} of {len(run.samples)} requests failed")
+    if len(run.samples) < REQUESTS_MIN:
+        reasons.append(f"only {len(run.samples)} requests were made, at least {REQUESTS_MIN} show something")
+    if run.degraded_outside:
+        reasons.append(f"{run.degraded_outside} degraded decisions have no kill to explain them")
+    if run.swaps != 1:
+        reasons.append(f"{run.swaps} swaps, expected 1")
+    if run.crashes_survived != 1:
+        reasons.append(f"{run.crashes_survived} crashes survived, expected 1")
+    dead = [plugin.plugin for plugin in run.status.plugins if plugin.pid is None]
+    if dead:
+        reasons.append(f"no process answers for {', '.join(dead)}")
+    reasons += [
+        f"generation {row['generation']} of {row['plugin']} answered for {row['to_s'] - row['from_s']:.1f} s without a request"
+        for row in _rows(run)
+        if row["requests"] == 0 and row["to_s"] - row["from_s"] >= LIFE_MIN_S
+    ]
+    return tuple(reasons)

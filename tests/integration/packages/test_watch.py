@@ -1,0 +1,157 @@
+"""The watched folder: content makes events, nothing else does, and nothing that changes content is missed."""
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream
+from hotbay.packages.layout import NOT_COMPLETE_YET, blob_path
+from hotbay.packages.manifest import Manifest
+from hotbay.packages.sources.directory import DirectorySource, Scan
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+PackageWriter = Callable[..., Manifest]
+Scans = MemoryObjectReceiveStream[Scan]
+# So long that only events of the file system can explain a scan within a test's deadline.
+NEVER_S = 3600.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "watched").mkdir()
+    return tmp_path / "watched"
+
+
+@asynccontextmanager
+async def watching(path: Path, *, resync_s: float = NEVER_S, settle_s: float = 0.2) -> AsyncIterator[Scans]:
+    send, receive = anyio.create_memory_object_stream[Scan](100)
+    with send, receive:
+        async with anyio.create_task_group() as tasks:
+            source = DirectorySource(path, "local", dev=True, resync_s=resync_s, settle_s=settle_s)
+            tasks.start_soon(source.watch, send.send)
+            yield receive
+            tasks.cancel_scope.cancel()
+
+
+async def next_scan(scans: Scans) -> Scan:
+    with anyio.fail_after(10):
+        return await scans.receive()
+
+
+async def next_revs(scans: Scans, expected: list[int]) -> Scan:
+    """Waits for the scan that offers these revisions, passing over those that tell of an unfinished copy only."""
+    while True:
+        scan = await next_scan(scans)
+        if [offer.manifest.rev for offer in scan.offers] == expected:
+            return scan
+        assert {problem.code for problem in scan.problems} == {NOT_COMPLETE_YET}, scan
+
+
+async def test_new_and_removed_packages_are_told(folder: Path, write_package: PackageWriter) -> None:
+    async with watching(folder) as scans:
+        assert await next_scan(scans) == Scan()
+        write_package(folder / "r1", rev=1)
+        await next_revs(scans, [1])
+        write_package(folder / "r2", rev=2)
+        await next_revs(scans, [2, 1])
+        (folder / "r1").rename(folder / ".r1")
+        await next_revs(scans, [2])
+
+
+async def test_copy_file_by_file_is_told_when_it_is_whole(
+    folder: Path, tmp_path: Path, write_package: PackageWriter
+) -> None:
+    write_package(tmp_path / "r1")
+    async with watching(folder) as scans:
+        await next_scan(scans)
+        await anyio.to_thread.run_sync(shutil.copytree, tmp_path / "r1", folder / "r1")
+        await next_revs(scans, [1])
+
+
+async def test_unfinished_copy_is_told_as_a_problem(folder: Path, write_package: PackageWriter) -> None:
+    async with watching(folder) as scans:
+        await next_scan(scans)
+        (folder / "p").mkdir()
+        scan = await next_scan(scans)
+        assert (scan.offers, [problem.code for problem in scan.problems]) == ((), [NOT_COMPLETE_YET])
+
+
+async def test_u11_same_content_is_no_event(folder: Path, tmp_path: Path, write_package: PackageWriter) -> None:
+    """20 rewrites in 1 s, touch and chmod; the change at the end is what proves that the watch was listening."""
+    manifest = write_package(folder / "p", rev=1)
+    blob = blob_path(folder / "p", manifest.blobs[0].digest)
+    async with watching(folder, settle_s=1.0) as scans:
+        await next_revs(scans, [1])
+        for _ in range(20):
+            blob.write_bytes(blob.read_bytes())
+            (folder / "p" / "index.json").write_bytes((folder / "p" / "index.json").read_bytes())
+            await anyio.sleep(0.05)  # the pace of the rewrites is what is tested
+        blob.touch()
+        blob.chmod(0o600)
+        write_package(folder / "p", rev=1)
+        write_package(folder / "q", rev=2)
+        assert [offer.manifest.rev for offer in (await next_scan(scans)).offers] == [2, 1]
+
+
+async def test_kubernetes_swap_is_one_event_and_equal_content_none(folder: Path, write_package: PackageWriter) -> None:
+    def swap(name: str, rev: int) -> None:
+        write_package(folder / name / "p", rev=rev)
+        (folder / "..data_tmp").symlink_to(name)
+        (folder / "..data_tmp").rename(folder / "..data")
+
+    swap("..1", 1)
+    (folder / "p").symlink_to("..data/p")
+    async with watching(folder) as scans:
+        await next_revs(scans, [1])
+        swap("..2", 1)
+        swap("..3", 2)
+        assert [offer.manifest.rev for offer in (await next_scan(scans)).offers] == [2]
+
+
+async def test_folder_may_come_later_and_go(tmp_path: Path, write_package: PackageWriter) -> None:
+    async with watching(tmp_path / "later") as scans:
+        assert [problem.code for problem in (await next_scan(scans)).problems] == ["FETCH_FAILED"]
+        write_package(tmp_path / "aside" / "r1", rev=1)
+        (tmp_path / "aside").rename(tmp_path / "later")
+        await next_revs(scans, [1])
+        (tmp_path / "later").rename(tmp_path / "gone")
+        assert (await next_scan(scans)).offers == ()
+
+
+async def test_swapped_link_to_the_folder_is_seen(tmp_path: Path, write_package: PackageWriter) -> None:
+    write_package(tmp_path / "a" / "p", rev=1)
+    write_package(tmp_path / "b" / "p", rev=2)
+    (tmp_path / "link").symlink_to("a")
+    async with watching(tmp_path / "link") as scans:
+        await next_revs(scans, [1])
+        (tmp_path / "new").symlink_to("b")
+        (tmp_path / "new").rename(tmp_path / "link")
+        await next_revs(scans, [2])
+
+
+async def test_change_inside_a_linked_package_is_seen(folder: Path, tmp_path: Path, write_package: PackageWriter) -> None:
+    write_package(tmp_path / "real", rev=1)
+    (folder / "p").symlink_to(tmp_path / "real")
+    async with watching(folder) as scans:
+        await next_revs(scans, [1])
+        for blob in (tmp_path / "real" / "blobs" / "sha256").iterdir():
+            blob.write_bytes(b"x" * blob.stat().st_size)
+        assert [problem.code for problem in (await next_scan(scans)).problems] == ["DIGEST_MISMATCH"]
+
+
+async def test_silent_file_system_is_looked_at_again(
+    folder: Path, write_package: PackageWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watching is refused, as on a host whose inotify instances are used up."""
+
+    async def refused(self: DirectorySource, *_: object) -> None:
+        del self
+
+    monkeypatch.setattr(DirectorySource, "_listen", refused)
+    async with watching(folder, resync_s=0.1) as scans:
+        await next_scan(scans)
+        write_package(folder / "r1", rev=1)
+        await next_revs(scans, [1])

@@ -1,0 +1,72 @@
+"""Bodies that can be routed, and those that cannot."""
+
+import orjson
+import pytest
+from hotbay.gateway.answers import Refusal
+from hotbay.gateway.inference import CHAT_PATH, COMPLETIONS_PATH, parse_inference
+from hotbay.gateway.request_reader import WireRequest
+from hotbay.scheduling.request import InferenceRequest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def wire(body, headers=()):
+    return WireRequest(b"POST", b"/", False, tuple(headers), body, keep_alive=True, has_framing=True)
+
+
+def parse(value, path=CHAT_PATH, headers=()):
+    return parse_inference(wire(value if isinstance(value, bytes) else orjson.dumps(value), headers), path, "r-1")
+
+
+def test_chat_request_has_what_the_router_needs():
+    body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True})
+    request = parse(body, headers=[(b"x-llm-d-inference-fairness-id", b"team"), (b"x-a", b"1")])
+    assert isinstance(request, InferenceRequest)
+    assert (request.id, request.model, request.target_model, request.path) == ("r-1", "m", "m", CHAT_PATH)
+    assert (request.stream, request.fairness_id, request.size) == (True, "team", len(body))
+    assert request.body is body or request.body == body
+    assert request.headers["x-a"] == "1"
+
+
+@pytest.mark.parametrize("stream", [False, None, 1, "true"])
+def test_only_true_is_a_stream(stream):
+    request = parse({"model": "m", "messages": [1], "stream": stream})
+    assert isinstance(request, InferenceRequest)
+    assert request.stream is False
+
+
+@pytest.mark.parametrize("prompt", ["x", "", ["a", "b"], [1, 2], [[1], [2]]])
+def test_completion_takes_any_form_of_prompt(prompt):
+    assert isinstance(parse({"model": "m", "prompt": prompt}, COMPLETIONS_PATH), InferenceRequest)
+
+
+def test_old_fairness_header_is_understood():
+    request = parse({"model": "m", "messages": [1]}, headers=[(b"x-gateway-inference-fairness-id", b"old")])
+    assert isinstance(request, InferenceRequest)
+    assert request.fairness_id == "old"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-100, 100) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(st.sampled_from(["model", "messages", "prompt", "stream"]), json_values),
+    st.sampled_from([CHAT_PATH, COMPLETIONS_PATH]),
+)
+def test_any_body_is_a_request_with_a_prompt_or_a_400(payload, path):
+    result = parse(payload, path)
+    if isinstance(result, Refusal):
+        assert result.status == 400
+    else:
+        assert isinstance(result.prompt_text(), str)
+        assert len(result.prompt_hashes(1)) % 8 == 0
+
+
+def test_nothing_of_the_body_is_in_the_repr():
+    request = parse({"model": "m", "messages": [{"content": "canary"}]}, headers=[(b"authorization", b"canary")])
+    assert "canary" not in repr(request)

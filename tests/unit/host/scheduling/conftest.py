@@ -1,0 +1,254 @@
+"""A scheduler without processes: refs answered by the SDK's own dispatcher over a pair of real connections."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hotbay_sdk import Plugin
+from hotbay_sdk._dispatch import Dispatcher, answer
+from hotbay_sdk.protocol import (
+    CallReceived,
+    CancelReceived,
+    Connection,
+    ErrorReceived,
+    LateAnswerDropped,
+    Method,
+    NoticeReceived,
+    ReplyReceived,
+    Role,
+)
+
+from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.store import EndpointStore
+from hotbay.errors import HostError, PluginFault
+from hotbay.rpc.client import fault_from_wire
+from hotbay.rpc.leases import Generation, Origin
+from hotbay.scheduling.binding import BindingOptions
+from hotbay.scheduling.decision import Picked, Rejected
+from hotbay.scheduling.plan import PlanInput, ProfileEntryPlan, ProfileInput, RefPlan, compile_plan
+from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.router import Router
+
+TIMEOUT_S = 5.0
+
+
+class MemoryClient:
+    """The client's interface over two connections in memory. `hold` keeps answers back until `release`."""
+
+    def __init__(self, dispatcher: Dispatcher, label: str) -> None:
+        self.fault: HostError | None = None
+        self.label = label
+        self.batches: list[int] = []
+        self.arguments: list[list[object]] = []
+        self.hold = False
+        self.tamper: Callable[[object], object] | None = None
+        self._dispatcher = dispatcher
+        self._host = Connection(Role.HOST)
+        self._plugin = Connection(Role.PLUGIN)
+        self._calls: dict[int, tuple[Callable[[object], None], Callable[[], None] | None]] = {}
+        self._held: list[CallReceived] = []
+
+    def start_call(
+        self,
+        method: int,
+        args: Sequence[object],
+        *,
+        deadline_s: float,
+        done: Callable[[object], None],
+        freed: Callable[[], None] | None = None,
+        reply_limit_bytes: int | None = None,
+        epoch: int = 0,
+    ) -> None:
+        if self.fault is not None:
+            raise self.fault
+        stream, data = self._host.start_call(
+            method, args, deadline_us=int(deadline_s * 1e6), reply_limit_bytes=reply_limit_bytes, epoch=epoch
+        )
+        self._calls[stream] = (done, freed)
+        for event in self._plugin.feed(data):
+            if isinstance(event, CallReceived):
+                self._held.append(event)
+        if not self.hold:
+            asyncio.get_running_loop().call_soon(self.release)
+
+    def notify(self, method: int, args: Sequence[object], *, epoch: int = 0) -> None:
+        if self.fault is not None:
+            raise self.fault
+        for event in self._plugin.feed(self._host.send_notice(method, args, epoch=epoch)):
+            if isinstance(event, NoticeReceived):
+                self._dispatcher.call(event.meta.method, event.args)
+
+    def release(self) -> None:
+        """Answer what was called."""
+        calls, self._held = self._held, []
+        for call in calls:
+            self.arguments.append(call.args)
+            requests = next(a for a in call.args if isinstance(a, list) and len(a) == 5 and isinstance(a[3], dict))
+            self.batches.append(requests[0])
+            result = self._dispatcher.call(call.meta.method, call.args)
+            if self.tamper is not None:
+                result = self.tamper(result)
+            self._settle(answer(self._plugin, call.stream, result))
+
+    def time_out(self) -> None:
+        """Let the deadline of everything outstanding pass; the plugin goes on working."""
+        for stream, (done, _) in list(self._calls.items()):
+            for event in self._plugin.feed(self._host.cancel(stream, "deadline")):
+                assert isinstance(event, CancelReceived)
+            done(PluginFault("DEADLINE_EXCEEDED", "too late"))
+
+    def die(self) -> None:
+        """The process ends."""
+        self.fault = PluginFault("CRASHED", "killed")
+        calls, self._calls = self._calls, {}
+        for done, freed in calls.values():
+            done(self.fault)
+            if freed is not None:
+                freed()
+
+    def _settle(self, data: bytes) -> None:
+        for event in self._host.feed(data):
+            assert isinstance(event, (ReplyReceived, ErrorReceived, LateAnswerDropped)), event
+            done, freed = self._calls.pop(event.stream)
+            if freed is not None:
+                freed()
+            if isinstance(event, ReplyReceived):
+                done(event.result)
+            elif isinstance(event, ErrorReceived):
+                done(fault_from_wire(event.error, self.label))
+
+
+@dataclass
+class Tally:
+    """What the router observed."""
+
+    degradations: list[tuple[str, str]] = field(default_factory=list)
+    invalid: dict[str, int] = field(default_factory=dict)
+    errors: list[tuple[str, str, str]] = field(default_factory=list)
+    decisions: int = 0
+
+    def degraded(self, binding: str, reason: str) -> None:
+        self.degradations.append((binding, reason))
+
+    def decision(self, duration_s: float) -> None:
+        assert duration_s >= 0
+        self.decisions += 1
+
+    def invalid_scores(self, ref: str, count: int) -> None:
+        self.invalid[ref] = self.invalid.get(ref, 0) + count
+
+    def plugin_error(self, point: str, ref: str, code: str) -> None:
+        self.errors.append((str(point), ref, code))
+
+
+class Bay:
+    """One store, one router, and as many in-memory plugins as a test needs."""
+
+    def __init__(self) -> None:
+        self.store = EndpointStore()
+        self.tally = Tally()
+        self.clients: dict[str, MemoryClient] = {}
+        self.generations: dict[str, Generation] = {}
+        self.refs: list[RefPlan] = []
+        self._plans = 0
+        self.router = Router(self.store, self.tally, seed=11)
+
+    def endpoints(self, **metrics: Metrics) -> None:
+        """Make the store hold exactly these."""
+        self.store.reconcile([EndpointMetadata(f"default/{n}", n, "10.0.0.1", 8000) for n in metrics])
+        for name, values in metrics.items():
+            self.store.update_metrics(f"default/{name}", values, 0.0)
+        self.store.publish(0.0)
+
+    def plugin(
+        self, plugin: Plugin, refs: Iterable[tuple[str, str, Mapping[str, object]]], *, number: int | None = None
+    ) -> MemoryClient:
+        """Start a plugin and configure refs (name, type, parameters); later refs of a name replace earlier ones."""
+        number = len(self.generations) + 1 if number is None else number
+        dispatcher = Dispatcher(generation=number, seed=1, log_level="error")
+        dispatcher.provide(plugin)
+        client = MemoryClient(dispatcher, f"{plugin.name}#{number}")
+        types = {d.type: d for d in plugin.declarations}
+        generation = Generation(number, Origin(plugin.name, "1.0.0", 1, "sha256:0"), client, types, 1)  # type: ignore[arg-type]
+        listed = list(refs)
+        create = [
+            {"handle": [number, n], "name": name, "type": type_name, "parameters": dict(parameters)}
+            for n, (name, type_name, parameters) in enumerate(listed, 1)
+        ]
+        result = dispatcher.control_call(Method.CONFIGURE, [{"create": create, "drop": []}])
+        assert isinstance(result, dict), result
+        assert not result["errors"], result
+        for n, (name, type_name, parameters) in enumerate(listed, 1):
+            generation.handles[name] = n
+            tokens = result["instances"][str(n)]["block_tokens"]
+            if tokens:
+                generation.block_tokens[name] = tokens
+            self.refs = [r for r in self.refs if r.name != name]
+            self.refs.append(RefPlan(name, type_name, plugin.name, generation, types[type_name], parameters))
+        self.clients[plugin.name] = client
+        self.generations[plugin.name] = generation
+        return client
+
+    def builtin(self, type_name: str, **parameters: object) -> None:
+        """List a host built-in."""
+        self.refs.append(RefPlan(type_name, type_name, None, None, None, parameters))
+
+    def publish(
+        self,
+        *entries: str | tuple[str, float],
+        profiles: Mapping[str, Sequence[str]] | None = None,
+        options: Mapping[str, BindingOptions] | None = None,
+    ) -> None:
+        """Compile and publish; entries are refs of the profile `default`, with a weight where given."""
+        self._plans += 1
+        listed = [ProfileEntryPlan(e) if isinstance(e, str) else ProfileEntryPlan(*e) for e in entries]
+        made = (ProfileInput("default", tuple(listed)),) if entries else ()
+        if profiles is not None:
+            made = tuple(
+                ProfileInput(name, tuple(ProfileEntryPlan(ref) for ref in refs)) for name, refs in profiles.items()
+            )
+        self.router.publish(compile_plan(self._plans, PlanInput(tuple(self.refs), made, options or {})))
+
+    def start(self, count: int = 1, **fields: object) -> list[asyncio.Future[Picked | Rejected]]:
+        """Begin decisions in this tick."""
+        loop = asyncio.get_running_loop()
+        futures = []
+        for index in range(count):
+            future: asyncio.Future[Picked | Rejected] = loop.create_future()
+            prompt = str(fields.get("prompt", "hello"))
+            headers = fields.get("headers", {})
+            assert isinstance(headers, dict)
+            request = InferenceRequest(
+                id=f"r{index}", model="m", path="/v1/completions", headers=headers, body=prompt.encode(),
+                payload={"model": "m", "prompt": prompt},
+            )
+            self.router.decide(request, future.set_result)
+            futures.append(future)
+        return futures
+
+    async def decide(self, count: int = 1, **fields: object) -> list[Picked | Rejected]:
+        """Make decisions that begin together."""
+        return list(await asyncio.wait_for(asyncio.gather(*self.start(count, **fields)), TIMEOUT_S))
+
+    async def names(self, count: int = 1) -> list[str]:
+        """Names of the endpoints picked."""
+        picks = await self.decide(count)
+        assert all(isinstance(p, Picked) for p in picks), picks
+        return [p.endpoint.name for p in picks if isinstance(p, Picked)]
+
+
+@pytest.fixture
+def in_loop() -> Callable[[Callable[[Bay], object]], None]:
+    """Runs an async test body with a bay on a loop of its own, and checks that every lease was given back."""
+
+    def run(body: Callable[[Bay], object]) -> None:
+        async def main() -> None:
+            bay = Bay()
+            await body(bay)  # type: ignore[misc]
+            assert bay.router.deciding == 0
+            assert all(g.leases == 0 for g in bay.generations.values())
+
+        asyncio.run(main())
+
+    return run

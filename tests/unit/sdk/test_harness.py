@@ -1,0 +1,132 @@
+"""The test tool that authors get: every point by name, errors as exceptions, only declared data crosses."""
+
+import pytest
+from hotbay_sdk import DataProducer, Filter, ParameterError, Picker, Plugin, PreRequest, ProfileHandler, Scorer
+from hotbay_sdk.testing import PluginCallError, PluginHarness
+
+plugin = Plugin("sample")
+ENDPOINTS = {"a": {"waiting": 1, "block_size": 16}, "b": {"waiting": 3}, "c": {}}
+
+
+def limit_of(raw):
+    if raw.get("limit", 0) < 0:
+        raise ParameterError("limit", "expected 0 or more")
+    return raw.get("limit", 2)
+
+
+@plugin.type("limit", reads=["endpoint.waiting", "endpoint.block_size", "request.model"], parameters=limit_of)
+class Limit(Filter, Scorer, Picker):
+    def keep(self, request, endpoint):
+        return not endpoint.waiting > self.parameters
+
+    def score(self, request, endpoint):
+        if request.model == "bad":
+            raise ValueError("bad model")
+        return endpoint.block_size
+
+    def pick(self, request, candidates, n):
+        return [c.row for c in reversed(candidates)]
+
+
+@plugin.type("seen", reads=["request.prompt_hashes", "request.headers[x-user]"], produces={"Seen.n": "row", "Seen.h": "request"})
+class Seen(DataProducer, PreRequest):
+    block_tokens = 64
+
+    def __init__(self, context):
+        self.seen: dict[str, int] = {}
+
+    def produce(self, request, endpoints):
+        assert request.header("X-User") == "u"
+        return {"Seen.n": [self.seen.get(i, 0) for i in endpoints.ids], "Seen.h": len(request.prompt_hashes)}
+
+    def pre_request(self, request, targets, endpoints):
+        self.seen[targets[0]] = self.seen.get(targets[0], 0) + 1
+
+
+@plugin.type("use", consumes=["Seen.n"])
+class Use(Scorer):
+    def score(self, request, endpoint):
+        return endpoint.data("Seen.n")
+
+
+@plugin.type("handler", reads=["request.headers[x-profile]"])
+class Handler(ProfileHandler):
+    def pick(self, request, profiles, results):
+        return [] if results else [request.header("x-profile") or profiles[0]]
+
+    def process(self, request, results):
+        name = next(iter(results))
+        return name, {name: results[name]}
+
+
+@pytest.fixture
+def harness():
+    with PluginHarness(plugin) as made:
+        yield made
+
+
+def test_filter_and_scorer_answer_by_endpoint_id(harness):
+    harness.configure("ref", "limit")
+    assert harness.keep("ref", ENDPOINTS) == [["a", "c"]]
+    assert harness.keep("ref", ENDPOINTS, [{}, {}], candidates=["b", "c"]) == [["c"], ["c"]]
+    assert harness.score("ref", ENDPOINTS, [{"model": "m"}], candidates=["a", "b"]) == [{"a": 16.0, "b": -1.0}]
+
+
+def test_configure_again_replaces_the_ref(harness):
+    harness.configure("ref", "limit")
+    harness.configure("ref", "limit", {"limit": 5})
+    assert harness.keep("ref", ENDPOINTS) == [["a", "b", "c"]]
+    harness.drop("ref")
+    with pytest.raises(KeyError):
+        harness.keep("ref", ENDPOINTS)
+
+
+def test_refused_parameters_are_a_parameter_error(harness):
+    with pytest.raises(ParameterError) as caught:
+        harness.configure("ref", "limit", {"limit": -1})
+    assert (caught.value.path, caught.value.message) == ("limit", "expected 0 or more")
+
+
+def test_unknown_type_is_a_call_error(harness):
+    with pytest.raises(PluginCallError, match="it has limit, seen, use, handler"):
+        harness.configure("ref", "limt")
+
+
+def test_error_of_one_request_names_it(harness):
+    harness.configure("ref", "limit")
+    with pytest.raises(PluginCallError, match="ValueError: bad model") as caught:
+        harness.score("ref", ENDPOINTS, [{"model": "m"}, {"model": "bad"}])
+    assert caught.value.request == 1
+
+
+def test_picker_answers_with_ids(harness):
+    harness.configure("ref", "limit")
+    assert harness.pick("ref", ENDPOINTS, {"a": 0.5, "b": 1.0}, n=2) == ["b", "a"]
+
+
+def test_producer_learns_and_its_data_reaches_a_consumer(harness):
+    harness.configure("seen", "seen")
+    harness.configure("use", "use")
+    request = {"prompt_hashes": [1, 2, 3], "headers": {"x-user": "u", "x-secret": "s"}}
+    harness.pre_request("seen", ENDPOINTS, ["b", "a"], request)
+    made = harness.produce("seen", ENDPOINTS, [request])
+    assert made == {"Seen.n": [[0.0, 1.0, 0.0]], "Seen.h": [[3.0]]}
+    assert harness.score("use", ENDPOINTS, data={"Seen.n": made["Seen.n"][0]}) == [{"a": 0.0, "b": 1.0, "c": 0.0}]
+
+
+def test_profile_handler_answers(harness):
+    harness.configure("h", "handler")
+    assert harness.profile_pick("h", ["p", "q"], {}) == ["p"]
+    assert harness.profile_pick("h", ["p", "q"], {}, {"headers": {"x-profile": "q"}}) == ["q"]
+    assert harness.profile_pick("h", ["p", "q"], {"p": None}) == []
+    assert harness.profile_process("h", {"p": ["a", "b"]}) == ("p", {"p": ["a", "b"]})
+
+
+def test_field_that_no_request_has_is_refused(harness):
+    harness.configure("ref", "limit")
+    with pytest.raises(ValueError, match="modle is no field"):
+        harness.score("ref", ENDPOINTS, [{"modle": "m"}])
+
+
+def test_ready_without_instances(harness):
+    assert harness.check_ready()
