@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 ENVIRONMENT := $(VENV)/.complete
 WHEELS := build/wheels/.complete
 PACKAGES := build/packages/.complete
+SAMPLES := build/samples/.complete
 
 # Files that a build reads. Caches and build results are not among them, or nothing would ever be up to date.
 sources = $(shell find $(1) -type f -not -name '*.pyc' -not -path '*/build/*' -not -path '*/dist/*' 2>/dev/null)
@@ -39,11 +40,20 @@ $(PACKAGES): $(WHEELS) $(call sources,plugins) $(call sources,host/hotbay/packag
 	@mv $(@D).new $(@D)
 	@touch $@
 
+# The demo's scorer in two versions: beside the bundled packages and not among them, so that publishing one is an event.
+$(SAMPLES): $(WHEELS) $(call sources,plugins/samples) $(call sources,host/hotbay/packages)
+	@rm -rf $(@D).new
+	@set -e; for version in 1 2; do $(BIN)/hotbay pack plugins/samples/least-loaded/v$$version --rev $$version \
+		--out $(@D).new/least-loaded/v$$version 1>&2; done
+	@rm -rf $(@D)
+	@mv $(@D).new $(@D)
+	@touch $@
+
 .PHONY: setup
-setup: $(PACKAGES) ## only the set-up: environment, SDK wheel, first-party packages
+setup: $(PACKAGES) $(SAMPLES) ## only the set-up: environment, SDK wheel, first-party packages
 
 .PHONY: demo
-demo: $(PACKAGES) ## real requests, real model servers, a swap and a kill under load (ARGS=--json, TRACE=FILE)
+demo: $(PACKAGES) $(SAMPLES) ## real requests, real model servers, a swap and a kill under load (ARGS=--json, TRACE=FILE)
 	@$(BIN)/hotbay demo $(if $(TRACE),--trace '$(TRACE)') $(ARGS)
 
 .PHONY: run
@@ -55,7 +65,7 @@ test: $(PACKAGES) ## every test but the slow ones, with coverage (ARGS= for pyte
 	@$(BIN)/python -m pytest -m 'not slow' --cov --cov-report=term:skip-covered $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(PACKAGES) ## the slow tests: swaps and kills under load
+test-slow: $(PACKAGES) $(SAMPLES) ## the slow tests: swaps and kills under load
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 .PHONY: lint
@@ -76,14 +86,14 @@ bench: $(PACKAGES) ## figures beside the machine's floor, into build/bench (ARGS
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: wheel
-wheel: $(PACKAGES) ## both wheels into dist/, the host's with the first-party packages inside
+wheel: $(PACKAGES) $(SAMPLES) ## both wheels into dist/, the host's with the first-party packages inside
 	@rm -rf build/host dist
 	@mkdir -p build/host/hotbay dist
 	@cp -R host/LICENSE host/README.md host/pyproject.toml build/host/
 	@(cd host && find hotbay -type f -not -name '*.pyc' -not -path 'hotbay/_bundled/*') | \
 		while read -r file; do mkdir -p "build/host/$${file%/*}" && cp "host/$$file" "build/host/$$file"; done
 	@mkdir -p build/host/hotbay/_bundled
-	@cp -R build/packages build/wheels build/host/hotbay/_bundled/
+	@cp -R build/packages build/samples build/wheels build/host/hotbay/_bundled/
 	@find build/host/hotbay/_bundled -name '.*' -type f -delete
 	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist build/host 1>&2
 	@cp build/wheels/*.whl dist/

@@ -26,7 +26,7 @@ from hotbay.datalayer.discovery import Discovery
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
 from hotbay.datalayer.scrape import Scraper
 from hotbay.datalayer.store import EndpointStore
-from hotbay.errors import Problem
+from hotbay.errors import HostError, Problem
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.observe.metrics import Metrics
@@ -93,6 +93,12 @@ class Host:
             async with anyio.create_task_group() as group:
                 await self._serve(state, group, serving, stop)
                 group.cancel_scope.cancel()
+        except ExceptionGroup as errors:
+            # A task group wraps even a single error; who runs a host wants the one that it can act upon.
+            error = only_host_error(errors)
+            if error is None:
+                raise
+            raise error from errors
         finally:
             state.close()
 
@@ -127,11 +133,15 @@ class Host:
             await supervisor.shutdown(config.swap.drain_s)
 
     async def _become_ready(self, supervisor: Supervisor) -> None:
-        """Publish the first plan when every plugin had its first attempt; then say what keeps the host unready."""
+        """Be ready when every plugin had its first attempt: what does not run then is degraded, and named."""
         await supervisor.first_attempts()
         supervisor.publish()
         self._not_ready = ()
-        logger.info("ready")
+        missing = [row for row in supervisor.rows if row.live_pid is None]
+        for row in missing:
+            code, message = (row.last_error.code, row.last_error.message) if row.last_error else ("", "")
+            logger.error("ready_without plugin=%s phase=%s code=%s: %s", row.plugin, row.phase, code, message)
+        logger.info("ready plugins=%s", len(supervisor.rows) - len(missing))
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -164,13 +174,14 @@ class Host:
             scans[source.name] = await anyio.to_thread.run_sync(source.scan)
         offers = [o for scan in scans.values() for o in scan.offers]
         index = TypeIndex.build(((o.manifest.id, o.manifest.types) for o in offers), self._config.types)
-        scheduling = resolve(self._picker, index, binding_options(self._config))
+        unusable = [problem for scan in scans.values() for problem in scan.problems]
+        scheduling = resolve(self._picker, index, binding_options(self._config), unusable=unusable)
         deployment = Deployment(router, scheduling, index)
         services = partial(self._services, state, deployment, router)
         supervisor = self._supervisor = Supervisor(
             sources, deployment, services, group, ranking=self._config.types
         )
-        supervisor.start(scans)
+        supervisor.start(scans, [s.name for s in self._config.sources if s.fetch == "watch"])
         return supervisor
 
     def _services(
@@ -210,6 +221,7 @@ class Host:
             random=random.SystemRandom().random,
             starts=anyio.CapacityLimiter(supervise.max_parallel_starts),
             drain_s=self._config.swap.drain_s,
+            linger_s=supervise.linger_s,
             retired=retired,
             changed=self._plugin_changed,
             refs_changed=supervisor.refs_changed,
@@ -317,6 +329,14 @@ def _row(row: Row) -> dict[str, object]:
         if error is None
         else {"code": error.code, "message": error.message, "hint": error.hint, "digest": error.digest},
     }
+
+
+def only_host_error(errors: ExceptionGroup[Exception]) -> HostError | None:
+    """The one error of a task group, however deep, if it is somebody's to act upon."""
+    inner: Exception = errors
+    while isinstance(inner, ExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, HostError) else None
 
 
 class _Launcher:

@@ -71,6 +71,23 @@ def run(
 
 
 @commands.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tables.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Replay this request trace (Mooncake form), scaled.")
+@click.option("--sabotage", is_flag=True, help="Kill every plugin for good: requests go on, the demo is red.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of model and load.")
+@click.option("--duration", type=click.FloatRange(10, 60), default=40, show_default=True, help="Seconds of load.")
+def demo(trace: Path | None, seed: int, duration: float, *, as_json: bool, sabotage: bool) -> None:
+    """Real model servers, real requests, a swap and a kill under load.
+
+    Exits with 0 when no request failed and nothing was degraded without reason, else with 1.
+    """
+    # Imported here because it brings in numpy and looks for packages that only the demo needs.
+    from hotbay.demo.command import DemoOptions, run_demo  # noqa: PLC0415
+
+    sys.exit(run_demo(DemoOptions(duration, seed, trace, as_json, sabotage)))
+
+
+@commands.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--rev", type=click.IntRange(min=0), help="Revision; required in channel release.")
 @click.option("--out", type=click.Path(path_type=Path), help="Layout folder to write.")

@@ -51,7 +51,6 @@ class _Collector:
 
     endpoint: EndpointMetadata
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    finished: anyio.Event = field(default_factory=anyio.Event)
     retired: bool = False
     failing: bool = False
     reported: frozenset[str] = frozenset()
@@ -107,24 +106,22 @@ class Scraper:
             self._retire(event.endpoint.id)
 
     def _start(self, tasks: TaskGroup, endpoint: EndpointMetadata) -> None:
-        previous = self._retire(endpoint.id)
+        self._retire(endpoint.id)
         collector = self._collectors[endpoint.id] = _Collector(endpoint)
-        tasks.start_soon(self._collect, collector, previous, name=f"scrape {endpoint.id}")
+        tasks.start_soon(self._collect, collector, name=f"scrape {endpoint.id}")
 
-    def _retire(self, endpoint_id: str) -> _Collector | None:
+    def _retire(self, endpoint_id: str) -> None:
         collector = self._collectors.pop(endpoint_id, None)
         if collector is not None:
+            # A cancellation reaches a task whose answer is already there one await too late.
             collector.retired = True
             collector.scope.cancel()
-        return collector
 
-    async def _collect(self, collector: _Collector, previous: _Collector | None) -> None:
+    async def _collect(self, collector: _Collector) -> None:
         host, port = split_authority(collector.endpoint.metrics_authority)
         client = MetricsClient(host, port, authority=collector.endpoint.metrics_authority)
         try:
             with collector.scope:
-                if previous is not None:
-                    await previous.finished.wait()
                 due = anyio.current_time()
                 while True:
                     await self._scrape(collector, client)
@@ -132,7 +129,6 @@ class Scraper:
                     await anyio.sleep_until(due)
         finally:
             client.close()
-            collector.finished.set()
 
     async def _scrape(self, collector: _Collector, client: MetricsClient) -> None:
         connects = client.connects

@@ -85,7 +85,7 @@ class Asker:
         try:
             await self._read(stream, messages, answer_tokens)
             error = stream.fault(answer_tokens)
-        except Exception as raised:  # noqa: BLE001  # whatever the client raises: the request failed, and that is counted
+        except Exception as raised:  # whatever the client raises: the request failed, and that is counted
             logger.debug("request_failed", exc_info=True)
             error = f"{type(raised).__name__}: {raised}"
         finally:

@@ -29,7 +29,10 @@ _ENVIRONMENT: Final = {"LANG": "C.UTF-8", "PATH": "/usr/bin", "OMP_NUM_THREADS":
 
 @dataclass(frozen=True, slots=True)
 class LlamaSpec:
-    """What to serve and how. Port 0 takes a free one; `log` gets the server's standard error."""
+    """What to serve and how. Port 0 takes a free one; `log` gets the server's standard error.
+
+    `nice` is added to the process's niceness, 0 to 19.
+    """
 
     model: Path
     log: Path
@@ -38,6 +41,7 @@ class LlamaSpec:
     slots: int = 8
     slot_context: int = 4096
     threads: int = 1
+    nice: int = 0
 
 
 class LlamaServer:
@@ -55,6 +59,7 @@ class LlamaServer:
             *(sys.executable, "-m", "hotbay.demo.llama_server", "--parent", str(os.getpid())),
             *("--model", str(spec.model), "--alias", spec.alias, "--port", str(spec.port)),
             *("--slots", str(spec.slots), "--slot-context", str(spec.slot_context), "--threads", str(spec.threads)),
+            *("--nice", str(spec.nice)),
         ]
         return cls(Background.start(command, spec.log, _ENVIRONMENT), spec)
 

@@ -31,6 +31,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--slot-context", type=int, default=4096, help="tokens per slot")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--nice", type=int, default=0, help="how far it gives way to other processes")
     return parser.parse_args(argv)
 
 
@@ -66,6 +67,7 @@ def main(argv: Sequence[str]) -> None:
     """Serve until a signal comes. Does not return: the library's threads would hold up a normal exit."""
     arguments = _arguments(argv)
     _die_with(arguments.parent)
+    os.nice(arguments.nice)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     library = load_part("xllamacpp")
     server = library.Server(_parameters(library, arguments))

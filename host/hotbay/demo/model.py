@@ -49,10 +49,12 @@ class ModelShape:
 
 SHAPES: Final = {
     "tiny": ModelShape(layers=1, width=64, heads=4, feed_forward=128),
+    "light": ModelShape(layers=2, width=128, heads=4, feed_forward=384),
     "small": ModelShape(layers=4, width=192, heads=6, feed_forward=512),
     "mid": ModelShape(layers=8, width=512, heads=8, feed_forward=1536),
 }
-"""tiny (0.3 MB) answers at once; small (7 MB) and mid (110 MB) take long enough over a prompt for a prefix cache to show."""
+"""tiny (0.3 MB) answers at once; light (2 MB) leaves two cores room for all that runs beside three servers of it; small
+(7 MB) and mid (110 MB) take long enough over a prompt for a prefix cache to show."""
 
 
 class _Writer(Protocol):

@@ -6,16 +6,16 @@ replacement is READY; all others are outside. Both readings take a moment, so th
 outage: what is degraded in that margin counts inside, and the times of all four events are in the report.
 """
 
-import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hotbay.demo.gauges import Counters, HostStatus
+from hotbay.demo.gauges import Counters, HostStatus, PluginStatus
 from hotbay.demo.record import Sample, quantile
 from hotbay.demo.timeline import Life
 
-__all__ = ["KillWindow", "Run", "Swap", "failures", "generation_rows", "summary", "verdict"]
+__all__ = ["GenerationRow", "KillWindow", "Run", "Swap", "failures", "generation_rows", "summary", "verdict"]
 
 REQUESTS_MIN: Final = 20
 """Fewer requests than this show nothing, whatever became of them."""
@@ -67,7 +67,6 @@ class Run:
     after: Counters
     swap: Swap | None
     kill: KillWindow | None
-    sabotaged: bool = False
 
     @property
     def failed(self) -> int:
@@ -112,8 +111,111 @@ def verdict(run: Run) -> tuple[str, ...]:
     if dead:
         reasons.append(f"no process answers for {', '.join(dead)}")
     reasons += [
-        f"generation {row['generation']} of {row['plugin']} answered for {row['to_s'] - row['from_s']:.1f} s without a request"
-        for row in _rows(run)
-        if row["requests"] == 0 and row["to_s"] - row["from_s"] >= LIFE_MIN_S
+        f"generation {row.life.generation} of {row.life.plugin} answered for {row.lasted_s:.1f} s without a request"
+        for row in generation_rows(run)
+        if row.requests == 0 and row.lasted_s >= LIFE_MIN_S
     ]
     return tuple(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """One generation, with the requests that began while it was seen to live."""
+
+    life: Life
+    lasted_s: float
+    requests: int
+    failed: int
+
+
+def generation_rows(run: Run) -> tuple[GenerationRow, ...]:
+    """All generations by plugin and number."""
+    end_s = max((sample.ended_s for sample in run.samples), default=0.0)
+    return tuple(
+        _generation_row(life, run.samples, end_s)
+        for life in sorted(run.lives, key=lambda life: (life.plugin, life.generation))
+    )
+
+
+def _generation_row(life: Life, samples: Sequence[Sample], end_s: float) -> GenerationRow:
+    to_s = end_s if life.to_s is None else life.to_s
+    begun = [sample for sample in samples if life.from_s <= sample.began_s < to_s]
+    return GenerationRow(life, max(0.0, to_s - life.from_s), len(begun), sum(1 for s in begun if s.error))
+
+
+def failures(samples: Sequence[Sample]) -> dict[str, int]:
+    """How often each error came, the most frequent first."""
+    counts = Counter(sample.error for sample in samples if sample.error)
+    return dict(counts.most_common())
+
+
+def summary(run: Run) -> dict[str, object]:
+    """The JSON object. Times are seconds from the beginning of the load."""
+    reasons = verdict(run)
+    decision_us = run.after.decision_us(0.5)
+    return {
+        "requests": len(run.samples),
+        "failed": run.failed,
+        "degraded": run.degraded,
+        "degraded_outside_kill_window": run.degraded_outside,
+        "swaps": run.swaps,
+        "crashes_survived": run.crashes_survived,
+        "isolation": run.status.isolation,
+        "upstream": "llama.cpp",
+        "ttft_ms_p50": run.ttft_ms(0.5),
+        "ttft_ms_p99": run.ttft_ms(0.99),
+        "decision_us_p50": None if decision_us is None else round(decision_us),
+        "plugins": [_plugin(run, plugin) for plugin in run.status.plugins],
+        "green": not reasons,
+        "reasons": list(reasons),
+        "seed": run.seed,
+        "duration_s": run.duration_s,
+        "swap": None if run.swap is None else _swap(run.swap),
+        "kill_window": None if run.kill is None else _kill(run.kill),
+        "failures": failures(run.samples),
+    }
+
+
+def _plugin(run: Run, plugin: PluginStatus) -> dict[str, object]:
+    return {
+        "plugin": plugin.plugin,
+        "version": plugin.version,
+        "rev": plugin.rev,
+        "digest": plugin.digest,
+        "restarts": plugin.restarts,
+        "swaps": plugin.swaps,
+        "generations": [
+            {
+                "generation": row.life.generation,
+                "version": row.life.version,
+                "rev": row.life.rev,
+                "pid": row.life.pid,
+                "from_s": _s(row.life.from_s),
+                "to_s": _s(row.life.to_s),
+                "requests": row.requests,
+                "failed": row.failed,
+            }
+            for row in generation_rows(run)
+            if row.life.plugin == plugin.plugin
+        ],
+    }
+
+
+def _swap(swap: Swap) -> dict[str, object]:
+    return {"plugin": swap.plugin, "published_s": _s(swap.published_s), "live_s": _s(swap.live_s)}
+
+
+def _kill(kill: KillWindow) -> dict[str, object]:
+    return {
+        "plugin": kill.plugin,
+        "pid": kill.pid,
+        "sampled_s": _s(kill.sampled_s),
+        "killed_s": _s(kill.killed_s),
+        "ready_s": _s(kill.ready_s),
+        "resampled_s": _s(kill.resampled_s),
+        "degraded": kill.degraded,
+    }
+
+
+def _s(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -35,7 +35,10 @@ SERVERS_COUNT: Final = 3
 SWAPPED: Final = "least-loaded"
 """The plugin of which a new version is published."""
 
-_SHAPE: Final = SHAPES["small"]
+_SHAPE: Final = SHAPES["light"]
+_NICE: Final = 10
+"""Model servers have machines of their own elsewhere; here they let the host's processes go first."""
+
 _SLOTS: Final = 8
 _SLOT_CONTEXT: Final = 2560
 """The longest prompt of a trace, its answer, and the template's words around them."""
@@ -94,7 +97,7 @@ def _check_packages() -> None:
 
 
 def _start_server(model: Path, log: Path, stack: AsyncExitStack) -> LlamaServer:
-    server = LlamaServer.start(LlamaSpec(model, log, slots=_SLOTS, slot_context=_SLOT_CONTEXT))
+    server = LlamaServer.start(LlamaSpec(model, log, slots=_SLOTS, slot_context=_SLOT_CONTEXT, nice=_NICE))
     stack.push_async_callback(server.stop)
     return server
 

@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(argv[0]):
         os._exit(1)
-    os.execv(argv[1], argv[1:])  # noqa: S606  # no shell is wanted; the demo gives the program
+    os.execv(argv[1], list(argv[1:]))  # noqa: S606  # no shell is wanted; the demo gives the program
 
 
 if __name__ == "__main__":

@@ -51,9 +51,7 @@ class Timeline:
             del self._live[status.plugin]
         if status.pid is None:
             return [f"{status.plugin}: generation {old.generation} is gone"] if old is not None else []
-        new = Life(
-            status.plugin, status.generation, status.version, status.rev, status.digest, status.pid, from_s=at_s
-        )
+        new = Life(status.plugin, status.generation, status.version, status.rev, status.digest, status.pid, from_s=at_s)
         self._live[status.plugin] = len(self._lives)
         self._lives.append(new)
         what = f"{status.plugin}: generation {new.generation} ({new.version} rev {new.rev}, pid {new.pid})"

@@ -67,7 +67,9 @@ def parse_trace(content: str, *, file: str) -> tuple[TraceRequest, ...]:
             requests.append(request)
         elif len(problems) < _PROBLEMS_MAX:
             place = Place(file, number)
-            problems.append(Problem("CONFIG_INVALID", "not a request of a trace", place, expected=_FORM, found=line[:80]))
+            problems.append(
+                Problem("CONFIG_INVALID", "not a request of a trace", place, expected=_FORM, found=line[:80])
+            )
     if not requests and not problems:
         problems.append(Problem("CONFIG_INVALID", "holds no request", Place(file), expected=_FORM))
     if problems:
@@ -94,9 +96,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def plan_replay(
-    trace: Sequence[TraceRequest], *, seed: int, duration_s: float, rate: float
-) -> tuple[Arrival, ...]:
+def plan_replay(trace: Sequence[TraceRequest], *, seed: int, duration_s: float, rate: float) -> tuple[Arrival, ...]:
     """The first `duration_s` × `rate` requests of the trace, spread over the duration as they are over the trace's time.
 
     A trace that is shorter is taken whole. `rate` is requests per second.

@@ -4,7 +4,6 @@ The same seed and number give the same conversation on every machine. A token is
 lengths are in both. Sizes are for two cores that run three model servers besides everything else.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -18,10 +17,11 @@ _QUESTION_BYTES: Final = (24, 72)
 _ANSWER_TOKENS: Final = (8, 24)
 _THINK_S: Final = (0.1, 0.5)
 
-_WORDS: Final[Sequence[str]] = (
+_TEXT: Final = (
     "a gateway routes each request to the model server that will answer it first while caches stay warm and queues stay "
     "short a scorer reads what every endpoint said last and a picker takes the best of them"
-).split()
+)
+_WORDS: Final = tuple(_TEXT.split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """One request with its upstream: connect, send, relay, and settle what was started.
 
 The stages go forward only. CONNECTING and AWAITING may repeat: on a fresh connection when a kept one turned out closed
-and nothing had come back (once per request), and on the next candidate when a connection is refused. From the first
-byte that is relayed there is no second try: a broken answer ends as a broken connection.
+and nothing had come back (a fresh one gets no second try), and on the next candidate when a connection is refused.
+From the first byte that is relayed there is no second try: a broken answer ends as a broken connection.
 
 Invariants: every `ledger.started` is followed by exactly one `ledger.finished`; the outcome is told exactly once; after
 ENDED no callback of router or upstream does anything.
@@ -69,7 +69,6 @@ class Exchange:
         self._destination = "-"
         self._connection: UpstreamConnection | None = None
         self._dial: Dial | None = None
-        self._retried = False
         self._framing = Framing.NONE
         self._status = 0
         self._sent_bytes = 0
@@ -205,8 +204,7 @@ class Exchange:
         kept = connection is not None and connection.reused
         if self._stage is _Stage.RELAYING:
             self._break_off(Outcome.UPSTREAM_ERROR)
-        elif silent and kept and not self._retried and self._endpoint is not None:
-            self._retried = True
+        elif silent and kept and self._endpoint is not None:
             self._shared.metrics.upstream_retries += 1
             self._connect(self._endpoint)
         else:

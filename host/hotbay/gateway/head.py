@@ -88,7 +88,7 @@ def request_head(
         elif name == b"via":
             via.append(value)
         else:
-            parts.append(b"%b: %b\r\n" % (name, value))
+            parts += (name, b": ", value, b"\r\n")
     if body_bytes is not None:
         parts.append(b"content-length: %d\r\n" % body_bytes)
     parts.append(
@@ -122,7 +122,9 @@ def response_head(
     """Head of the response to the client."""
     dropped = _NOT_DOWNSTREAM | nominated(headers)
     parts = [b"HTTP/1.1 %d %b\r\n" % (status, reason)]
-    parts += [b"%b: %b\r\n" % header for header in headers if header[0] not in dropped]
+    for name, value in headers:
+        if name not in dropped:
+            parts += (name, b": ", value, b"\r\n")
     if framing is Framing.LENGTH:
         parts.append(b"content-length: %d\r\n" % (length or 0))
     elif framing is Framing.CHUNKED:

@@ -8,7 +8,6 @@ Trap: `should_keep_alive()` is true only inside `on_message_complete`.
 """
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import httptools
@@ -27,8 +26,7 @@ class Phase(enum.Enum):
     BODY = "body"
 
 
-@dataclass(slots=True, frozen=True)
-class WireRequest:
+class WireRequest(NamedTuple):
     """One request as it came: names of headers in lower case, the body without its framing."""
 
     method: bytes
@@ -106,6 +104,7 @@ class RequestReader:
         self._body: bytes | bytearray = b""
         self._body_bytes = 0
         self._has_framing = False
+        self._version = ""
 
     def _fail(self, status: int, code: str, message: str) -> None:
         if self.failure is None:
@@ -144,7 +143,7 @@ class RequestReader:
             self._check_framing()
 
     def _check_framing(self) -> None:
-        version = self._parser.get_http_version()
+        version = self._version = self._parser.get_http_version()
         lengths, codings, hosts = [], [], 0
         expect = b""
         for name, value in self._headers:
@@ -206,7 +205,7 @@ class RequestReader:
             WireRequest(
                 method=self._parser.get_method(),
                 target=self._target,
-                http_1_0=self._parser.get_http_version() == "1.0",
+                http_1_0=self._version == "1.0",
                 headers=tuple(self._headers),
                 body=bytes(self._body),
                 keep_alive=keep_alive,

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -30,7 +30,7 @@ NOT_COMPLETE_YET: Final = "NOT_COMPLETE_YET"
 _INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 _IMAGE_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 _TITLE: Final = "org.opencontainers.image.title"
-_MARKER: Final = b'{"imageLayoutVersion":"1.0.0"}'
+_MARKER_BYTES: Final = b'{"imageLayoutVersion":"1.0.0"}'
 # One layout may hold a plugin's build for every platform, and a few image tools add entries of their own.
 _IMAGE_LIMIT_COUNT: Final = 64
 _CHUNK_BYTES: Final = 1 << 20
@@ -96,6 +96,12 @@ class _Descriptor(BaseModel):
     annotations: dict[str, str] = Field(default_factory=dict)
 
 
+class _Marker(BaseModel):
+    model_config = _LENIENT
+
+    version: Annotated[Literal["1.0.0"], Field(alias="imageLayoutVersion")]
+
+
 class _Index(BaseModel):
     model_config = _LENIENT
 
@@ -126,6 +132,7 @@ def read_layout(layout: Path, *, digests: FileDigests | None = None) -> tuple[Ma
     for name in ("oci-layout", "index.json"):
         if not (layout / name).exists():
             raise _not_yet(layout, f"{name} is missing")
+    _parse(_Marker, _read_bounded(layout / "oci-layout"), layout, "oci-layout", verified=False)
     index = _parse(_Index, _read_bounded(layout / "index.json"), layout, "index.json", verified=False)
     plugins = [entry for entry in index.manifests if entry.media_type == _IMAGE_TYPE]
     found = [_read_image(layout, entry, digests) for entry in plugins]
@@ -180,7 +187,7 @@ def _write_tree(root: Path, manifest: Manifest, wheels: Mapping[str, Path]) -> N
         "digest": digest_of(image),
         "size": len(image),
     }
-    (root / "oci-layout").write_bytes(_MARKER)
+    (root / "oci-layout").write_bytes(_MARKER_BYTES)
     (root / "index.json").write_bytes(
         _canonical({"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": [entry]})
     )

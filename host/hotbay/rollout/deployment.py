@@ -47,8 +47,18 @@ class Scheduling:
     options: Mapping[str, BindingOptions] = field(default_factory=dict)
 
 
-def resolve(config: PickerConfig, index: TypeIndex, options: Mapping[str, BindingOptions]) -> Scheduling:
-    """Find the package of every type. Raises `InputError` with all that is unknown or unused."""
+def resolve(
+    config: PickerConfig,
+    index: TypeIndex,
+    options: Mapping[str, BindingOptions],
+    *,
+    unusable: Sequence[Problem] = (),
+) -> Scheduling:
+    """Find the package of every type.
+
+    Raises `InputError` with all that is unknown or unused; a type that nothing provides is told together with the
+    `unusable` packages of the sources, one of which may be meant.
+    """
     problems: list[Problem] = []
     refs: list[ResolvedRef] = []
     for entry in config.plugins:
@@ -57,6 +67,8 @@ def resolve(config: PickerConfig, index: TypeIndex, options: Mapping[str, Bindin
             problems.append(provider)
         else:
             refs.append(_resolved(entry, provider))
+    if any(problem.code == "UNKNOWN_TYPE" for problem in problems):
+        problems += unusable
     names = {entry.name for entry in config.plugins}
     problems += [
         Problem("UNDEFINED_REF", f"bindings names '{name}', which is no plugin ref", path=f"bindings.{name}",
@@ -78,7 +90,10 @@ def _resolved(entry: PluginEntry, provider: str | None) -> ResolvedRef:
 
 
 class Deployment:
-    """Joins configuration and generations; publishes plans through the router."""
+    """Joins configuration and generations; publishes plans through the router.
+
+    `incoming` is a configuration that is about to be adopted: its packages are wanted, nothing else of it acts.
+    """
 
     def __init__(self, router: Router, scheduling: Scheduling, index: TypeIndex) -> None:
         self._router = router
@@ -86,8 +101,8 @@ class Deployment:
         self._index = index
         self._live: dict[str, Generation] = {}
         self._declarations: dict[str, Mapping[str, TypeDeclaration]] = {}
-        self._created: tuple[ResolvedRef, ...] = ()
         self._plans = 0
+        self.incoming: Scheduling | None = None
 
     @property
     def scheduling(self) -> Scheduling:
@@ -97,28 +112,26 @@ class Deployment:
     @property
     def wanted(self) -> tuple[str, ...]:
         """Plugin ids that the configuration needs, in its order, producers made by default included."""
-        ids = (ref.plugin_id for ref in (*self._scheduling.refs, *self._created))
-        return tuple(dict.fromkeys(i for i in ids if i is not None))
-
-    def live(self, plugin_id: str) -> Generation | None:
-        """The generation that answers for a plugin."""
-        return self._live.get(plugin_id)
+        refs = [*self._refs(self._scheduling), *(self._refs(self.incoming) if self.incoming is not None else ())]
+        return tuple(dict.fromkeys(ref.plugin_id for ref in refs if ref.plugin_id is not None))
 
     def refs_of(self, plugin_id: str, scheduling: Scheduling | None = None) -> tuple[RefSpec, ...]:
-        """What to create inside a process of the plugin."""
-        refs = (*(scheduling or self._scheduling).refs, *self._created)
-        return tuple(RefSpec(r.name, r.type, r.parameters) for r in refs if r.plugin_id == plugin_id)
+        """What to create inside a process of the plugin, under a configuration: by default the one in force.
+
+        A plugin that only the incoming configuration needs gets what that one says.
+        """
+        for given in (scheduling or self._scheduling, self.incoming):
+            refs = self._refs(given) if given is not None else ()
+            found = tuple(RefSpec(r.name, r.type, r.parameters, r.place) for r in refs if r.plugin_id == plugin_id)
+            if found or scheduling is not None:
+                return found
+        return ()
 
     def learn_types(self, plugin_id: str, types: Mapping[str, TypeDeclaration]) -> bool:
-        """Note what a plugin's types declare. True when default producers were added because of it."""
+        """Note what a plugin's types declare. True when other packages are wanted because of it."""
+        before = self.wanted
         self._declarations[plugin_id] = types
-        before = self._created
-        refs = self._ref_plans(self._scheduling, self._live)
-        for name in missing_producers(refs, DEFAULT_PRODUCERS):
-            provider = self._index.resolve(name, None)
-            if isinstance(provider, str):
-                self._created += (ResolvedRef(name, name, provider, {}),)
-        return self._created != before
+        return self.wanted != before
 
     def check(self, plugin_id: str, candidate: Generation) -> Plan:
         """The plan with the candidate in place of the live generation. Raises `InputError`."""
@@ -136,12 +149,10 @@ class Deployment:
         """Publish the plan of what is live now. Raises `InputError`."""
         self._router.publish(self._compile(self._scheduling, self._live))
 
-    def remove(self, plugin_id: str) -> Generation | None:
-        """Take a plugin's generation out of the plan; its bindings apply their failure policies."""
-        generation = self._live.pop(plugin_id, None)
-        if generation is not None and self._router.plan is not None:
+    def remove(self, plugin_id: str) -> None:
+        """Take a plugin's generation out of the plan; its bindings, if any, apply their failure policies."""
+        if self._live.pop(plugin_id, None) is not None:
             self.publish()
-        return generation
 
     def adopt(self, scheduling: Scheduling, index: TypeIndex) -> None:
         """Publish another configuration, whose refs were created in the live processes before. Raises `InputError`."""
@@ -155,11 +166,20 @@ class Deployment:
 
     def _compile(self, scheduling: Scheduling, live: Mapping[str, Generation]) -> Plan:
         self._plans += 1
-        given = PlanInput(self._ref_plans(scheduling, live), scheduling.profiles, scheduling.options)
-        return compile_plan(self._plans, given)
+        refs = tuple(_ref_plans(self._refs(scheduling), live, self._declarations))
+        return compile_plan(self._plans, PlanInput(refs, scheduling.profiles, scheduling.options))
 
-    def _ref_plans(self, scheduling: Scheduling, live: Mapping[str, Generation]) -> tuple[RefPlan, ...]:
-        return tuple(_ref_plans((*scheduling.refs, *self._created), live, self._declarations))
+    def _refs(self, scheduling: Scheduling) -> tuple[ResolvedRef, ...]:
+        """The configured refs, and the producers that something of them consumes and nothing of them is."""
+        refs = scheduling.refs
+        while True:
+            plans = tuple(_ref_plans(refs, {}, self._declarations))
+            names = missing_producers(plans, DEFAULT_PRODUCERS)
+            found = [(name, self._index.resolve(name, None)) for name in names]
+            made = tuple(ResolvedRef(name, name, by, {}) for name, by in found if isinstance(by, str))
+            if not made:
+                return refs
+            refs += made
 
 
 def _ref_plans(

@@ -6,7 +6,7 @@ and whatever ends the wait, the process is gone before the error is raised.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -23,7 +23,7 @@ from hotbay_sdk.protocol import (
     Welcome,
 )
 
-from hotbay.errors import HostError, PackageError, PluginFault
+from hotbay.errors import HostError, PackageError, Place, PluginFault
 from hotbay.process.child import Child, Exit
 from hotbay.process.launch import LaunchSpec
 from hotbay.process.log import LogSink
@@ -38,11 +38,21 @@ EXIT_NOTICE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RefSpec:
-    """A ref to create inside a process."""
+    """A ref to create inside a process. Where it stands in the operator's file makes no difference."""
 
     name: str
     type: str
     parameters: Mapping[str, object]
+    place: Place | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedRef:
+    """A ref that exists inside a process; it is used from `Instance.install` on."""
+
+    spec: RefSpec
+    handle: int
+    block_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,10 @@ class Instance:
         self.asked_to_stop = False
         self._on_end = on_end
         self._next_handle = 1
+        self._created: set[int] = set()
+        self._installed: dict[str, CreatedRef] = {}
         self._link_lost = anyio.Event()
+        self._drained: anyio.Event | None = None
         self.client = PluginClient(child, label=label, on_lost=self._on_lost)
 
     @classmethod
@@ -75,28 +88,42 @@ class Instance:
         """Start the process. Raises `HostError` START_FAILED. `on_end` is called once when it is gone."""
         return cls(Child.start(spec, log), spec.label, spec, on_end)
 
+    @property
+    def answers(self) -> bool:
+        """Whether it is READY and neither lost nor gone."""
+        return self.generation is not None and self.client.fault is None and not self.ended.is_set()
+
     async def watch(self) -> None:
-        """Run beside the instance: ends the links when the process exits, stops it when a link breaks."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._stop_when_lost)
-            exit_status = await self.child.wait()
-            group.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True):
-            if self.fault is None:
-                self.fault = crashed(self.label, exit_status)
-            self.client.close(self.fault)
-            self.child.close()
-            self.ended.set()
-            self._on_end(self)
+        """Run beside the instance until its process is gone: ends the links, stops it when a link breaks.
+
+        Cancelled, it ends the process first.
+        """
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._stop_when_lost)
+                await self.child.wait()
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                self._end(await self.child.stop(self.spec.grace_s))
+
+    def _end(self, exit_status: Exit | None) -> None:
+        if self.fault is None:
+            self.fault = crashed(self.label, exit_status)
+        self.client.close(self.fault)
+        self.child.close()
+        self.ended.set()
+        self._on_end(self)
 
     async def _stop_when_lost(self) -> None:
         await self._link_lost.wait()
-        if self.fault is not None:
-            self.client.close(self.fault)
-        else:
+        if self.fault is None:
             with anyio.move_on_after(EXIT_NOTICE_S):
                 await self.child.wait()
                 return
+            self.fault = self.client.fault
+        assert self.fault is not None, "a lost link has a fault"
+        self.client.close(self.fault)
         await self.child.stop(self.spec.grace_s)
 
     def _on_lost(self, fault: HostError) -> None:
@@ -179,58 +206,95 @@ class Instance:
                 await self.child.wait()
         await self.kill()
 
-    async def configure(self, create: Sequence[RefSpec], drop: Sequence[int], options: StartOptions) -> None:
-        """Create refs inside the process, all or none. Raises `HostError` naming the ref, the field and the reason."""
+    def missing(self, refs: Sequence[RefSpec]) -> list[RefSpec]:
+        """Those of `refs` that are not in use here, or with other parameters."""
+        installed = self._installed
+        return [ref for ref in refs if ref.name not in installed or installed[ref.name].spec != ref]
+
+    async def create(self, refs: Sequence[RefSpec], options: StartOptions) -> list[CreatedRef]:
+        """Create refs inside the process, all or none. Raises `HostError` naming the ref, the field and the reason.
+
+        Nothing uses them before `install`.
+        """
         generation = self.generation
         assert generation is not None, "configure follows READY"
-        handles = {ref.name: self._next_handle + index for index, ref in enumerate(create)}
-        body = {
-            "create": [
-                {
-                    "handle": [generation.number, handles[ref.name]],
-                    "name": ref.name,
-                    "type": ref.type,
-                    "parameters": ref.parameters,
-                }
-                for ref in create
-            ],
-            "drop": [[generation.number, n] for n in drop],
-        }
-        answer = await self.client.control_call(Method.CONFIGURE, [body], deadline_s=options.configure_timeout_s)
+        handles = {self._next_handle + index: ref for index, ref in enumerate(refs)}
+        self._next_handle += len(refs)
+        create = [
+            {"handle": [generation.number, n], "name": ref.name, "type": ref.type, "parameters": ref.parameters}
+            for n, ref in handles.items()
+        ]
+        answer = await self._configure({"create": create, "drop": []}, options)
         instances, errors = _configured(answer)
         if errors:
             raise PluginFault(
                 "CONFIG_INVALID",
-                f"{self.label}: " + "; ".join(_ref_error(handles, e) for e in errors),
-                hint="correct the plugin's parameters in the scheduling configuration",
+                "; ".join(_ref_error(handles, e) for e in errors),
+                hint="correct the plugin's parameters in the scheduling configuration; "
+                "if its code raised, the traceback is in the plugin's log",
+                details={"plugin": self.label},
             )
-        self._next_handle += len(create)
-        for ref in create:
-            generation.handles[ref.name] = handles[ref.name]
-            facts = instances.get(str(handles[ref.name]))
-            tokens = facts.get("block_tokens") if isinstance(facts, dict) else None
-            generation.block_tokens.pop(ref.name, None)
-            if type(tokens) is int and 0 < tokens <= MAX_BLOCK_TOKENS:
-                generation.block_tokens[ref.name] = tokens
+        self._created.update(handles)
+        return [CreatedRef(ref, n, _block_tokens(instances.get(str(n)))) for n, ref in handles.items()]
+
+    def install(self, refs: Sequence[CreatedRef]) -> Mapping[str, CreatedRef]:
+        """Let plans that are compiled from now on use these refs; return what was in use before."""
+        before = dict(self._installed)
+        self._install({**before, **{ref.spec.name: ref for ref in refs}})
+        return before
+
+    def restore(self, before: Mapping[str, CreatedRef]) -> None:
+        """Take an `install` back."""
+        self._install(before)
+
+    def _install(self, refs: Mapping[str, CreatedRef]) -> None:
+        generation = self.generation
+        assert generation is not None, "refs are made in a READY process"
+        self._installed = dict(refs)
+        generation.handles.clear()
+        generation.handles.update({name: ref.handle for name, ref in refs.items()})
+        generation.block_tokens.clear()
+        tokens = {name: ref.block_tokens for name, ref in refs.items()}
+        generation.block_tokens.update({name: count for name, count in tokens.items() if count is not None})
+
+    def unused(self, wanted: Sequence[RefSpec]) -> list[int]:
+        """Handles that no plan compiled from now on names, once only `wanted` refs are. Forgets those refs."""
+        names = {ref.name for ref in wanted}
+        self._install({name: ref for name, ref in self._installed.items() if name in names})
+        return sorted(self._created - {ref.handle for ref in self._installed.values()})
+
+    async def drop(self, handles: Sequence[int], options: StartOptions) -> None:
+        """Drop refs inside the process. Raises `HostError`."""
+        assert self.generation is not None, "refs are made in a READY process"
+        used = {ref.handle for ref in self._installed.values()}
+        there = [n for n in handles if n in self._created and n not in used]
+        self._created.difference_update(there)
+        if there and self.answers:
+            await self._configure({"create": [], "drop": [[self.generation.number, n] for n in there]}, options)
+
+    async def _configure(self, body: Mapping[str, object], options: StartOptions) -> Value:
+        return await self.client.control_call(Method.CONFIGURE, [body], deadline_s=options.configure_timeout_s)
 
     async def retire(self, drain_s: float) -> None:
         """Wait for the leases to end, at most `drain_s`, tell the process to go, and see to it. Idempotent."""
         self.asked_to_stop = True
         with anyio.CancelScope(shield=True):
             if self.generation is not None and not self.ended.is_set():
-                drained = anyio.Event()
-                self.generation.on_drained(drained.set)
                 with anyio.move_on_after(drain_s):
-                    await drained.wait()
+                    await self._leases_end(self.generation)
                 if self.generation.leases:
-                    logger.warning(
-                        "drain_timeout", extra={"plugin": self.label, "leases": self.generation.leases}
-                    )
+                    logger.warning("drain_timeout", extra={"plugin": self.label, "leases": self.generation.leases})
             if not self.ended.is_set() and self.client.fault is None:
                 self.client.goaway("retired")
                 with anyio.move_on_after(self.spec.grace_s):
                     await self.ended.wait()
             await self.kill()
+
+    async def _leases_end(self, generation: Generation) -> None:
+        if self._drained is None:
+            self._drained = anyio.Event()
+            generation.on_drained(self._drained.set)
+        await self._drained.wait()
 
     async def kill(self) -> None:
         """SIGTERM, grace, SIGKILL of the group; returns when the process is gone."""
@@ -246,8 +310,10 @@ MAX_BLOCK_TOKENS: Final = 65536
 """Largest hash block an instance may ask for: 256 KiB of prompt."""
 
 
-def crashed(label: str, exit_status: Exit) -> PluginFault:
-    """The fault of a process that went while it was in service."""
+def crashed(label: str, exit_status: Exit | None) -> PluginFault:
+    """The fault of a process that went by itself. None: the kernel does not let it go."""
+    if exit_status is None:
+        return PluginFault("CRASHED", f"{label} was told to stop and is still there after SIGKILL")
     return PluginFault(
         "CRASHED",
         f"{label} ended: {exit_status}",
@@ -269,14 +335,20 @@ def _configured(answer: Value) -> tuple[dict[str, Value], list[Value]]:
     return instances, errors
 
 
-def _ref_error(handles: Mapping[str, int], error: Value) -> str:
-    """One per-handle error as text. Everything in it is the plugin's word, so lengths are cut."""
+def _block_tokens(facts: Value) -> int | None:
+    tokens = facts.get("block_tokens") if isinstance(facts, dict) else None
+    return tokens if type(tokens) is int and 0 < tokens <= MAX_BLOCK_TOKENS else None
+
+
+def _ref_error(refs: Mapping[int, RefSpec], error: Value) -> str:
+    """One per-handle error as text. What is the plugin's word in it is cut to a length."""
     if not isinstance(error, dict):
         return "an error without a place"
     handle = error.get("handle")
     number = handle[1] if isinstance(handle, list) and len(handle) == 2 else None
-    name = next((ref for ref, n in handles.items() if n == number), "?")
+    ref = refs.get(number) if type(number) is int else None
     path = str(error.get("path", ""))[:200]
     message = str(error.get("message", ""))[:600]
-    return f"plugins '{name}': parameters{'.' if path else ''}{path}: {message}"
-
+    where = f"{ref.place}: " if ref is not None and ref.place is not None else ""
+    name = ref.name if ref is not None else "?"
+    return f"{where}plugins '{name}': parameters{'.' if path else ''}{path}: {message}"

@@ -1,16 +1,19 @@
 """The routine of one plugin id: select, stage, launch, cut over, retire, and restart what crashed.
 
 One step at a time, so that at most two processes of a plugin exist whatever the order in which versions
-and deaths arrive. A step that fails leaves the live generation untouched.
+and deaths arrive. A step that fails leaves the live generation untouched; what was live comes back before
+anything newer is tried again.
 """
 
 import enum
 import logging
 import math
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import anyio
 
@@ -26,8 +29,6 @@ from hotbay.rollout.selection import Candidate, Policy, Status, select
 from hotbay.rpc.leases import Generation, Origin
 
 logger = logging.getLogger(__name__)
-
-SIGKILL: Final = 9
 
 
 class Phase(enum.StrEnum):
@@ -118,13 +119,14 @@ class Services:
     random: Callable[[], float]
     starts: anyio.CapacityLimiter
     drain_s: float
+    linger_s: float
     retired: Callable[[Generation], None]
     changed: Callable[[str, str], None]
     refs_changed: Callable[[], None]
 
 
 class Routine:
-    """Keeps one plugin running. `run` until cancelled; `wake` after anything changed; then `shutdown`."""
+    """Keeps one plugin running. `run` until stopped; `wake` after anything changed; `stop` at the end."""
 
     def __init__(self, plugin_id: str, services: Services, group: anyio.abc.TaskGroup) -> None:
         self.row = Row(plugin_id)
@@ -134,10 +136,14 @@ class Routine:
         self._group = group
         self._offers: tuple[Offer, ...] = ()
         self._wake = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._stopped = anyio.Event()
         self._live: Instance | None = None
+        self._live_offer: Offer | None = None
         self._retiring: Instance | None = None
         self._versions: dict[str, _Version] = {}
-        self._closing = False
+        self._bring_back = False
+        self._conflicts: tuple[str, ...] = ()
 
     def offer(self, offers: Sequence[Offer]) -> None:
         """Take what the sources have now for this plugin."""
@@ -149,26 +155,41 @@ class Routine:
         """Look again soon."""
         self._wake.set()
 
+    def forgive(self) -> None:
+        """Forget all failures: what the plugin is configured with has changed."""
+        for version in self._versions.values():
+            version.failures = BackoffState()
+            version.not_before_s = 0.0
+        self.wake()
+
     @property
     def live(self) -> Instance | None:
         """The instance that answers, or answered last."""
         return self._live
 
     async def run(self) -> None:
-        """Step for ever."""
-        while not self._closing:
-            self._wake = anyio.Event()
-            pause_s = await self._step()
-            with anyio.move_on_after(math.inf if pause_s is None else pause_s):
-                await self._wake.wait()
+        """Step until `stop`."""
+        try:
+            with self._scope:
+                while True:
+                    self._wake = anyio.Event()
+                    pause_s = await self._step()
+                    with anyio.move_on_after(math.inf if pause_s is None else pause_s):
+                        await self._wake.wait()
+        finally:
+            self._stopped.set()
 
-    async def shutdown(self, drain_s: float) -> None:
-        """Retire everything that runs."""
-        self._closing = True
-        self.wake()
-        for instance in (self._live, self._retiring):
-            if instance is not None:
-                await instance.retire(drain_s)
+    async def stop(self) -> None:
+        """End `run`, a start that is under way included. What answers goes on answering until `retire`."""
+        self._scope.cancel()
+        await self._stopped.wait()
+
+    async def retire(self, drain_s: float) -> None:
+        """Retire everything that runs, after `stop`."""
+        async with anyio.create_task_group() as group:
+            for instance in (self._live, self._retiring):
+                if instance is not None:
+                    group.start_soon(self._retire, instance, drain_s)
 
     # -- one step --------------------------------------------------------------------------------
 
@@ -178,18 +199,16 @@ class Routine:
         offer, pause_s = self._choose(live)
         if offer is None:
             self._show_idle(live, pause_s)
-            if self._offers:
-                self.first_attempt.set()
+            self.first_attempt.set()
             return pause_s
         if live is not None and self._retiring is not None:
             self.row.phase = Phase.RETIRING
             return None
-        await self._bring_up(offer)
-        self.first_attempt.set()
-        return 0.0 if self.row.phase is Phase.CUTOVER else self._choose(self._running())[1]
-
-    def _running(self) -> Instance | None:
-        return self._live if self._live is not None and not self._live.ended.is_set() else None
+        if live is None:
+            await self._bring_up(offer)
+        else:
+            await self._bring_up_beside(live, offer)
+        return 0.0
 
     def _version(self, digest: str) -> _Version:
         return self._versions.setdefault(digest, _Version())
@@ -206,35 +225,47 @@ class Routine:
 
     def _record(self, live: Instance) -> None:
         assert live.generation is not None and live.fault is not None
-        digest = live.generation.origin.digest
-        exit_status = live.child.exit
-        outside = exit_status is not None and exit_status.signal == SIGKILL
-        self._fail(digest, live.fault, counts=not outside)
+        # Only the fault of a process that went by itself names a signal: then a SIGKILL was not the host's.
+        outside = live.fault.details.get("signal") == signal.SIGKILL
+        self._fail(live.generation.origin.digest, live.fault, counts=not outside)
         self.row.restarts += 1
         self._services.changed("crashed", live.label)
 
     def _choose(self, live: Instance | None) -> tuple[Offer | None, float | None]:
-        """The best offer that may be started now, and the pause until another may be."""
-        now = self._services.now()
-        live_digest = live.generation.origin.digest if live is not None and live.generation else None
-        candidates = {str(o.manifest.digest): self._candidate(o) for o in self._offers}
-        policy = Policy(platforms=(host_platform(),))
+        """The best offer that may be started now, and the pause until another may be.
+
+        What was live last stays a candidate when no source offers it any more. With nothing live, an older
+        version does not step in while what was live last only waits for its restart.
+        """
+        last = str(self._live_offer.manifest.digest) if self._live_offer is not None else None
+        offers = {str(o.manifest.digest): o for o in self._known_offers()}
+        candidates = {digest: self._candidate(offer) for digest, offer in offers.items()}
+        if live is None and self._bring_back and last is not None and not self._is_disabled(last):
+            candidates = {last: candidates[last]}
         pause_s: float | None = None
         while True:
-            choice = select(candidates.values(), policy, live=candidates.get(live_digest or ""))
+            choice = select(candidates.values(), _policy(), live=candidates.get(last or ""))
             self.row.selection = choice.status
-            if choice.target is None or choice.target.digest == live_digest:
+            self._report(choice.conflicts)
+            digest = choice.target.digest if choice.target is not None else None
+            if digest is None or (live is not None and digest == last):
                 return None, pause_s
-            digest = choice.target.digest
-            self.row.target = digest
-            wait_s = self._version(digest).not_before_s - now
+            wait_s = self._version(digest).not_before_s - self._services.now()
             if wait_s <= 0.0:
-                return next(o for o in self._offers if o.manifest.digest == digest), pause_s
+                return offers[digest], pause_s
             if wait_s < math.inf:
                 pause_s = wait_s if pause_s is None else min(pause_s, wait_s)
+                if digest == last:
+                    return None, pause_s
             del candidates[digest]
-            if live_digest is not None and live_digest not in candidates:
-                return None, pause_s
+
+    def _known_offers(self) -> Iterable[Offer]:
+        if self._live_offer is not None:
+            yield self._live_offer
+        yield from self._offers
+
+    def _is_disabled(self, digest: str) -> bool:
+        return self._version(digest).not_before_s == math.inf
 
     def _candidate(self, offer: Offer) -> Candidate:
         manifest = offer.manifest
@@ -247,15 +278,53 @@ class Routine:
             complete=self._version(digest).site is not None,
         )
 
+    def _report(self, conflicts: Sequence[Candidate]) -> None:
+        """Say once of each set of conflicting packages that they are never chosen."""
+        digests = tuple(sorted(c.digest for c in conflicts))
+        if digests == self._conflicts:
+            return
+        self._conflicts = digests
+        if digests:
+            message = f"rev {conflicts[0].rev} of {self._id} exists with other content: {', '.join(digests)} is not used"
+            hint = "publish changed content under a new rev"
+            self.row.last_error = Failure("DIGEST_CONFLICT", message, hint, digests[0])
+            logger.warning("digest_conflict plugin=%s: %s", self._id, message)
+
     def _show_idle(self, live: Instance | None, pause_s: float | None) -> None:
-        if live is not None:
-            self.row.phase = Phase.IDLE if pause_s is None else Phase.BACKOFF
-        elif pause_s is not None:
+        if pause_s is not None:
             self.row.phase = Phase.BACKOFF
+        elif live is not None:
+            self.row.phase = Phase.IDLE
+        elif any(self._is_disabled(str(o.manifest.digest)) for o in self._known_offers()):
+            self.row.phase = Phase.DISABLED
         else:
-            self.row.phase = Phase.DISABLED if self._offers else Phase.WAITING
+            self.row.phase = Phase.WAITING
+            self.row.last_error = self.row.last_error or self._nothing_to_run()
+
+    def _nothing_to_run(self) -> Failure:
+        found = ", ".join(sorted({o.manifest.platform for o in self._offers}))
+        return Failure(
+            "UNAVAILABLE",
+            f"no source offers a package of '{self._id}' that can run here"
+            + (f": found {found}, this host is {host_platform()}" if found else ""),
+            "put one into a source; it is started as soon as it is there",
+            "",
+        )
 
     # -- bringing a version up -------------------------------------------------------------------
+
+    async def _bring_up_beside(self, live: Instance, offer: Offer) -> None:
+        """Bring a candidate up, but let go of it when the live instance ends meanwhile: that one comes back first."""
+        async with anyio.create_task_group() as group:
+
+            async def give_way() -> None:
+                await live.ended.wait()
+                self._bring_back = self._live is live
+                group.cancel_scope.cancel()
+
+            group.start_soon(give_way)
+            await self._bring_up(offer)
+            group.cancel_scope.cancel()
 
     async def _bring_up(self, offer: Offer) -> None:
         manifest = offer.manifest
@@ -267,7 +336,7 @@ class Routine:
             self.row.phase = Phase.LAUNCHING
             async with self._services.starts:
                 instance = await self._launch(manifest, origin, site)
-            self._cut_over(instance, origin)
+            self._cut_over(instance, offer, origin)
         except HostError as error:
             self._fail(origin.digest, error, counts=True)
             self.row.phase = Phase.FAILED
@@ -294,9 +363,11 @@ class Routine:
         options = services.launcher.options(self._id)
         try:
             generation = await instance.handshake(origin, number, manifest.types, options)
-            if services.deployment.learn_types(self._id, generation.types):
+            if self._live is None and services.deployment.learn_types(self._id, generation.types):
                 services.refs_changed()
-            await instance.configure(services.deployment.refs_of(self._id), (), options)
+            # Again while the configuration changed meanwhile: nothing is awaited from the last look to the cut over.
+            while missing := instance.missing(services.deployment.refs_of(self._id)):
+                instance.install(await instance.create(missing, options))
             self._check(generation)
         except HostError as error:
             await instance.kill()
@@ -317,14 +388,15 @@ class Routine:
                 "INVALID_PACKAGE", f"the plan does not compile with this version: {error.message}", hint=error.hint
             ) from error
 
-    def _cut_over(self, instance: Instance, origin: Origin) -> None:
+    def _cut_over(self, instance: Instance, offer: Offer, origin: Origin) -> None:
         generation = instance.generation
         assert generation is not None, "a launched instance is READY"
         self.row.phase = Phase.CUTOVER
         self._services.deployment.cut_over(self._id, generation)
         version = self._version(origin.digest)
         version.failures = became_ready(version.failures, now=self._services.now())
-        previous, self._live = self._live, instance
+        previous, self._live, self._live_offer = self._live, instance, offer
+        self._bring_back = False
         swapped = previous is not None and previous.generation is not None and (
             previous.generation.origin.digest != origin.digest
         )
@@ -337,15 +409,19 @@ class Routine:
             extra={"plugin": self._id, "digest": origin.digest, "pid": generation.pid},
         )
         self._services.changed("swapped" if swapped else "started", instance.label)
+        if self._services.deployment.learn_types(self._id, generation.types):
+            self._services.refs_changed()
         if previous is not None:
             self._retiring = previous
-            self._group.start_soon(self._retire, previous)
+            self._group.start_soon(self._retire, previous, self._services.drain_s)
 
-    async def _retire(self, instance: Instance) -> None:
-        await instance.retire(self._services.drain_s)
+    async def _retire(self, instance: Instance, drain_s: float) -> None:
+        await instance.retire(drain_s)
         if instance.generation is not None:
-            self._services.retired(instance.generation)
-        self._retiring = None
+            # A cycle that outlived the drain may still name it: it is forgotten with the last lease.
+            instance.generation.on_drained(partial(self._services.retired, instance.generation))
+        if self._retiring is instance:
+            self._retiring = None
         self.wake()
 
     def _on_end(self, instance: Instance) -> None:
@@ -360,4 +436,10 @@ class Routine:
             services.backoff, version.failures, now=now, random=services.random(), counts=counts
         )
         version.not_before_s = now + verdict.delay_s if isinstance(verdict, Restart) else math.inf
+        if math.isinf(version.not_before_s):
+            logger.error("plugin_disabled plugin=%s digest=%s code=%s", self._id, digest, error.code)
         self.row.last_error = Failure(error.code, error.message, error.hint, digest)
+
+
+def _policy() -> Policy:
+    return Policy(platforms=(host_platform(),))

@@ -1,12 +1,13 @@
 """The only owner of instances: sources, one routine per needed plugin, configuration reloads, shutdown.
 
-Invariants: routines exist exactly for the plugins that the configuration needs; a configuration that
-cannot be put in force changes nothing; `shutdown` returns when no plugin process is left.
+Invariants: routines exist for the plugins that the configuration needs, and for a linger time after; a
+configuration that cannot be put in force changes nothing; no plugin process is left when `shutdown` returns.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -15,7 +16,7 @@ from hotbay.config.picker_config import PickerConfig
 from hotbay.errors import HostError, Problem
 from hotbay.packages.sources.directory import DirectorySource, Offer, Scan
 from hotbay.rollout.deployment import Deployment, Scheduling, resolve
-from hotbay.rollout.instance import RefSpec, StartOptions
+from hotbay.rollout.instance import CreatedRef, Instance, RefSpec
 from hotbay.rollout.routine import Routine, Row, Services
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import BindingOptions
@@ -49,11 +50,12 @@ class Supervisor:
         self._sources = tuple(sources)
         self._scans: dict[str, Scan] = {}
         self._routines: dict[str, Routine] = {}
-        self._scopes: dict[str, anyio.CancelScope] = {}
         self._deployment = deployment
         self._services = services(self)
         self._group = group
         self._adopting = anyio.Lock()
+        self._releasing: set[str] = set()
+        self._closing = False
 
     # -- status ----------------------------------------------------------------------------------
 
@@ -66,9 +68,7 @@ class Supervisor:
     def generations(self) -> tuple[Generation, ...]:
         """Generations that answer now."""
         return tuple(
-            r.live.generation
-            for r in self._routines.values()
-            if r.live is not None and r.live.generation is not None and not r.live.ended.is_set()
+            instance.generation for _, instance in self._answering() if instance.generation is not None
         )
 
     @property
@@ -78,15 +78,16 @@ class Supervisor:
 
     # -- running ---------------------------------------------------------------------------------
 
-    def start(self, scans: Mapping[str, Scan]) -> None:
-        """Begin with what the sources had at first; routines and watches run in the task group."""
+    def start(self, scans: Mapping[str, Scan], watched: Collection[str]) -> None:
+        """Begin with what the sources had at first; routines, and watches of the named sources, run in the group."""
         self._scans.update(scans)
         self._ensure_routines()
         for source in self._sources:
-            self._group.start_soon(self._watch, source)
+            if source.name in watched:
+                self._group.start_soon(self._watch, source)
 
     async def first_attempts(self) -> None:
-        """Return when every needed plugin is READY or has failed to become so once."""
+        """Return when every needed plugin is READY, or cannot become so for now."""
         for _ in range(MAX_DEFAULT_ROUNDS):
             before = set(self._routines)
             for routine in tuple(self._routines.values()):
@@ -99,10 +100,15 @@ class Supervisor:
         self._deployment.publish()
 
     async def shutdown(self, drain_s: float) -> None:
-        """Retire all instances side by side."""
+        """Retire all instances side by side; nothing is started any more."""
+        self._closing = True
         async with anyio.create_task_group() as group:
             for routine in self._routines.values():
-                group.start_soon(routine.shutdown, drain_s)
+                group.start_soon(self._end, routine, drain_s)
+
+    async def _end(self, routine: Routine, drain_s: float) -> None:
+        await routine.stop()
+        await routine.retire(drain_s)
 
     async def _watch(self, source: DirectorySource) -> None:
         async def changed(scan: Scan) -> None:
@@ -110,46 +116,33 @@ class Supervisor:
             for problem in scan.problems:
                 logger.warning("source_problem source=%s: %s", source.name, problem)
             self._deployment.reindex(self.index(None))
-            self._distribute()
+            self._ensure_routines()
 
         await source.watch(changed)
 
     def _ensure_routines(self) -> None:
+        if self._closing:
+            return
         for plugin_id in self._deployment.wanted:
             if plugin_id not in self._routines:
-                routine = Routine(plugin_id, self._services, self._group)
-                self._routines[plugin_id] = routine
-                scope = self._scopes[plugin_id] = anyio.CancelScope()
-                self._group.start_soon(self._run, routine, scope)
-        self._distribute()
-
-    async def _run(self, routine: Routine, scope: anyio.CancelScope) -> None:
-        with scope:
-            await routine.run()
+                routine = self._routines[plugin_id] = Routine(plugin_id, self._services, self._group)
+                self._group.start_soon(routine.run)
+        for plugin_id, routine in self._routines.items():
+            routine.offer([o for o in self._offers() if o.manifest.id == plugin_id])
 
     def refs_changed(self) -> None:
         """Default producers were added: their packages are needed too, and live processes lack their refs."""
         self._ensure_routines()
-        for plugin_id, routine in self._routines.items():
-            live = routine.live
-            if live is not None and live.generation is not None and not live.ended.is_set():
-                missing = [r for r in self._deployment.refs_of(plugin_id) if r.name not in live.generation.handles]
-                if missing:
-                    self._group.start_soon(self._create_late, plugin_id, missing)
+        self._group.start_soon(self._complete_live)
 
-    async def _create_late(self, plugin_id: str, refs: Sequence[RefSpec]) -> None:
-        live = self._routines[plugin_id].live
-        if live is None:
-            return
-        try:
-            await live.configure(refs, (), StartOptions())
-            self._deployment.publish()
-        except HostError as error:
-            logger.warning("default_producer_failed plugin=%s: %s", plugin_id, error)
-
-    def _distribute(self) -> None:
-        for plugin_id, routine in self._routines.items():
-            routine.offer([o for o in self._offers() if o.manifest.id == plugin_id])
+    async def _complete_live(self) -> None:
+        async with self._adopting:
+            try:
+                for instance, refs in (await self._create_refs(self._deployment.scheduling)).items():
+                    instance.install(refs)
+                self._deployment.publish()
+            except HostError as error:
+                logger.warning("default_producer_failed code=%s: %s", error.code, error)
 
     def _offers(self) -> tuple[Offer, ...]:
         return tuple(o for source in self._sources for o in self._scans.get(source.name, Scan()).offers)
@@ -164,85 +157,113 @@ class Supervisor:
     async def adopt(self, wanted: Wanted) -> None:
         """Put another scheduling configuration in force, or raise `HostError` with nothing changed.
 
-        Refs that are new or differ are created in the live processes first, the plan is published in one
-        assignment, and only then what is no longer used is dropped.
+        Packages that only it needs get their first attempt and refs that are new or differ are created in the
+        live processes first; then the plan is published in one assignment. What is no longer used goes later.
         """
         async with self._adopting:
             index = self.index(wanted.ranking)
-            scheduling = resolve(wanted.config, index, wanted.options)
-            created = await self._create_refs(scheduling)
+            scheduling = resolve(wanted.config, index, wanted.options, unusable=self.problems)
+            before = {plugin_id: self._deployment.refs_of(plugin_id) for plugin_id in self._routines}
+            self._deployment.incoming = scheduling
             try:
-                self._deployment.adopt(scheduling, index)
-            except HostError:
-                await self._restore(created)
-                raise
+                self._ensure_routines()
+                await self.first_attempts()
+                self._commit(scheduling, index, await self._create_refs(scheduling))
+            finally:
+                self._deployment.incoming = None
+                self._release_unneeded()
             self._ranking = wanted.ranking
-            self._ensure_routines()
-            await self._drop_unused(created)
-            self._stop_unneeded()
+            for plugin_id, routine in self._routines.items():
+                if self._deployment.refs_of(plugin_id) != before.get(plugin_id):
+                    routine.forgive()
+            self._group.start_soon(self._drop_unused)
 
-    async def _create_refs(self, scheduling: Scheduling) -> list[tuple[str, dict[str, int]]]:
-        """Create what is new in every live process; on an error undo what was created and raise it."""
-        done: list[tuple[str, dict[str, int]]] = []
-        for plugin_id, routine in self._routines.items():
-            live = routine.live
-            if live is None or live.generation is None or live.ended.is_set():
-                continue
-            before = dict(live.generation.handles)
-            current = {r.name: r for r in self._deployment.refs_of(plugin_id)}
-            new = [r for r in self._deployment.refs_of(plugin_id, scheduling) if current.get(r.name) != r]
-            if not new:
-                continue
-            try:
-                await live.configure(new, (), StartOptions())
-            except HostError:
-                await self._restore(done)
-                raise
-            done.append((plugin_id, before))
-        return done
-
-    async def _restore(self, created: Sequence[tuple[str, dict[str, int]]]) -> None:
-        for plugin_id, before in created:
-            live = self._routines[plugin_id].live
-            if live is None or live.generation is None:
-                continue
-            extra = [n for n in live.generation.handles.values() if n not in before.values()]
-            live.generation.handles.clear()
-            live.generation.handles.update(before)
-            await self._drop(plugin_id, extra)
-
-    async def _drop_unused(self, created: Sequence[tuple[str, dict[str, int]]]) -> None:
-        for plugin_id, before in created:
-            live = self._routines[plugin_id].live
-            if live is None or live.generation is None:
-                continue
-            wanted = {r.name for r in self._deployment.refs_of(plugin_id)}
-            for name in [n for n in live.generation.handles if n not in wanted]:
-                del live.generation.handles[name]
-            unused = [n for n in before.values() if n not in live.generation.handles.values()]
-            await self._drop(plugin_id, unused)
-
-    async def _drop(self, plugin_id: str, handles: Sequence[int]) -> None:
-        live = self._routines[plugin_id].live
-        if live is None or not handles:
-            return
+    def _commit(
+        self, scheduling: Scheduling, index: TypeIndex, created: Mapping[Instance, Sequence[CreatedRef]]
+    ) -> None:
+        """Publish the configuration. In one go: no plan is compiled from half of it."""
+        before = {instance: instance.install(refs) for instance, refs in created.items()}
         try:
-            await live.configure((), handles, StartOptions())
-        except HostError as error:
-            logger.warning("drop_failed plugin=%s: %s", plugin_id, error)
+            self._deployment.adopt(scheduling, index)
+        except HostError:
+            for instance, refs in before.items():
+                instance.restore(refs)
+            self._group.start_soon(self._drop_unused)
+            raise
 
-    def _stop_unneeded(self) -> None:
-        for plugin_id in [p for p in self._routines if p not in self._deployment.wanted]:
-            routine = self._routines.pop(plugin_id)
-            self._scopes.pop(plugin_id).cancel()
-            generation = self._deployment.remove(plugin_id)
-            self._group.start_soon(self._retire_unneeded, routine, generation)
+    async def _create_refs(self, scheduling: Scheduling) -> dict[Instance, list[CreatedRef]]:
+        """Create what is new in every process that answers; nothing uses it yet.
 
-    async def _retire_unneeded(self, routine: Routine, generation: Generation | None) -> None:
-        await routine.shutdown(self._services.drain_s)
-        if generation is not None:
-            self._services.retired(generation)
+        Looks again until nothing is missing: a process may be replaced meanwhile. One that dies gets its refs at
+        its restart. Raises `HostError` when a plugin refuses, with what was created dropped later.
+        """
+        created: dict[Instance, list[CreatedRef]] = {}
+        for _ in range(MAX_CREATE_ROUNDS):
+            todo = self._missing(scheduling, created)
+            if not todo:
+                break
+            for plugin_id, instance, refs in todo:
+                options = self._services.launcher.options(plugin_id)
+                try:
+                    created.setdefault(instance, []).extend(await instance.create(refs, options))
+                except HostError:
+                    if instance.answers:
+                        self._group.start_soon(self._drop_unused)
+                        raise
+        return created
+
+    def _missing(
+        self, scheduling: Scheduling, created: Mapping[Instance, Sequence[CreatedRef]]
+    ) -> list[tuple[str, Instance, list[RefSpec]]]:
+        """What has yet to be created, and where."""
+        found: list[tuple[str, Instance, list[RefSpec]]] = []
+        for plugin_id, instance in self._answering():
+            made = [ref.spec for ref in created.get(instance, ())]
+            wanted = self._deployment.refs_of(plugin_id, scheduling)
+            refs = [ref for ref in instance.missing(wanted) if ref not in made]
+            if refs:
+                found.append((plugin_id, instance, refs))
+        return found
+
+    def _answering(self) -> list[tuple[str, Instance]]:
+        live = [(plugin_id, routine.live) for plugin_id, routine in self._routines.items()]
+        return [(plugin_id, instance) for plugin_id, instance in live if instance is not None and instance.answers]
+
+    async def _drop_unused(self) -> None:
+        """Drop what no plan names any more, when the cycles that began on older plans had time to end."""
+        async with self._adopting:
+            unused = [(p, i, i.unused(self._deployment.refs_of(p))) for p, i in self._answering()]
+        await anyio.sleep(self._services.drain_s)
+        async with self._adopting:
+            for plugin_id, instance, handles in unused:
+                try:
+                    await instance.drop(handles, self._services.launcher.options(plugin_id))
+                except HostError as error:
+                    logger.warning("drop_failed plugin=%s code=%s: %s", plugin_id, error.code, error)
+
+    def _release_unneeded(self) -> None:
+        for plugin_id in self._routines:
+            if plugin_id not in self._deployment.wanted and plugin_id not in self._releasing:
+                self._releasing.add(plugin_id)
+                self._group.start_soon(self._release, plugin_id)
+
+    async def _release(self, plugin_id: str) -> None:
+        """Stop a plugin that nothing refers to, unless it is referred to again within the linger time.
+
+        The same plugin is not started again before this one is gone.
+        """
+        await anyio.sleep(self._services.linger_s)
+        if plugin_id not in self._deployment.wanted and not self._closing:
+            routine = self._routines[plugin_id]
+            await routine.stop()
+            self._deployment.remove(plugin_id)
+            await routine.retire(self._services.drain_s)
+            del self._routines[plugin_id]
+        self._releasing.discard(plugin_id)
+        self._ensure_routines()
 
 
-MAX_DEFAULT_ROUNDS = 8
+MAX_DEFAULT_ROUNDS: Final = 8
 """A default producer can need another; more rounds than this would be a circle, which the plan refuses."""
+MAX_CREATE_ROUNDS: Final = 8
+"""Processes replaced so often while one configuration is put in force are left to their restarts."""

@@ -42,6 +42,8 @@ READ_BYTES: Final = 96 * 1024
 """One read of a link. Reads of 128 KiB and more cost 14 µs extra: the allocator maps and unmaps them."""
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
 """Bytes kept for a plugin that does not read; beyond, calls are refused at once."""
+STUCK_S: Final = 10.0
+"""A process that still sits on a hot call so long after its deadline is replaced: it answers nobody else meanwhile."""
 SILENT_FRAME_S: Final = 1.0
 """A frame begun and then silent for this long, or the oldest call's deadline if longer, is a violation."""
 
@@ -65,7 +67,7 @@ class Channel(Protocol):
 
 
 class _Call:
-    __slots__ = ("deadline_s", "done", "freed", "timer")
+    __slots__ = ("deadline_s", "done", "freed", "stuck", "timer")
 
     def __init__(
         self, done: Callable[[Outcome], None], freed: Callable[[], None] | None, deadline_s: float
@@ -74,6 +76,14 @@ class _Call:
         self.freed = freed
         self.deadline_s = deadline_s
         self.timer: asyncio.TimerHandle | None = None
+        self.stuck: asyncio.TimerHandle | None = None
+
+    def free(self) -> None:
+        """The plugin is no longer busy with it."""
+        if self.stuck is not None:
+            self.stuck.cancel()
+        if self.freed is not None:
+            self.freed()
 
 
 class _Wire:
@@ -328,8 +338,7 @@ class PluginClient:
                 if call.timer is not None:
                     call.timer.cancel()
                     call.done(self._fault)
-                if call.freed is not None:
-                    call.freed()
+                call.free()
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -377,6 +386,8 @@ class PluginClient:
         if call is None:
             return
         call.timer = None
+        if wire is self._call:
+            call.stuck = self._loop.call_later(STUCK_S, self._on_stuck)
         frame = wire.connection.cancel(stream, "deadline")
         try:
             wire.write(frame)
@@ -384,6 +395,15 @@ class PluginClient:
             logger.debug("cancel_not_sent", extra={"plugin": self._label, "stream": stream})
         call.done(
             PluginFault("DEADLINE_EXCEEDED", f"{self._label} gave no answer within {call.deadline_s * 1000:.0f} ms")
+        )
+
+    def _on_stuck(self) -> None:
+        self._lost(
+            PluginFault(
+                "DEADLINE_EXCEEDED",
+                f"{self._label} still had not answered a call {STUCK_S:g} s after its deadline",
+                hint="a handler of the plugin hangs; the process is replaced",
+            )
         )
 
     def _handle(self, wire: _Wire, events: list[Event]) -> None:
@@ -396,8 +416,8 @@ class PluginClient:
                 self._settle(wire, event.stream, fault_from_wire(event.error, self._label))
             elif type(event) is LateAnswerDropped:
                 call = wire.calls.pop(event.stream, None)
-                if call is not None and call.freed is not None:
-                    call.freed()
+                if call is not None:
+                    call.free()
             else:
                 self._handle_rare(wire, event)
 
@@ -405,8 +425,7 @@ class PluginClient:
         call = wire.calls.pop(stream)
         if call.timer is not None:
             call.timer.cancel()
-        if call.freed is not None:
-            call.freed()
+        call.free()
         call.done(outcome)
 
     def _handle_rare(self, wire: _Wire, event: Event) -> None:

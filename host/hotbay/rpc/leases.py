@@ -38,22 +38,23 @@ class Generation:
     handles: dict[str, int] = field(default_factory=dict)
     block_tokens: dict[str, int] = field(default_factory=dict)
     leases: int = 0
-    _drained: Callable[[], None] | None = None
+    _drained: list[Callable[[], None]] = field(default_factory=list)
 
     def acquire(self) -> None:
         """Take a lease."""
         self.leases += 1
 
     def release(self) -> None:
-        """Give a lease back; tells the drain waiter when it was the last."""
+        """Give a lease back; tells the drain waiters when it was the last."""
         self.leases -= 1
-        if self.leases == 0 and self._drained is not None:
-            drained, self._drained = self._drained, None
-            drained()
+        if self.leases == 0 and self._drained:
+            waiters, self._drained = self._drained, []
+            for drained in waiters:
+                drained()
 
     def on_drained(self, drained: Callable[[], None]) -> None:
         """Call `drained` once, when no lease is left: at once if there is none now."""
         if self.leases == 0:
             drained()
         else:
-            self._drained = drained
+            self._drained.append(drained)

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 1 << 20
 # A record names a few dozen blobs; whatever is larger was not written here.
 _RECORD_LIMIT_BYTES: Final = 1 << 20
-_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT)
+_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 __all__ = ["BlobStore", "Described", "Named", "open_regular", "sync_directory", "write_durably"]
 

@@ -66,11 +66,13 @@ class ApproxPrefixCacheProducer(DataProducer, PreRequest):
 
     def _capacity(self, endpoints: Endpoints, row: int) -> int:
         """Blocks of ours that fit into the endpoint's KV cache, if it says so and is to be believed."""
+        most = self._parameters.capacity_blocks
         if self._parameters.auto_tune:
-            tokens = endpoints.column("endpoint.num_blocks")[row] * endpoints.column("endpoint.block_size")[row]
-            if tokens > 0 and endpoints.column("endpoint.block_size")[row] > 0:
-                return max(1, min(tokens // self.block_tokens, self._parameters.capacity_blocks))
-        return self._parameters.capacity_blocks
+            blocks: int = endpoints.column("endpoint.num_blocks")[row]
+            block_tokens: int = endpoints.column("endpoint.block_size")[row]
+            if blocks > 0 and block_tokens > 0:
+                return max(1, min(blocks * block_tokens // self.block_tokens, most))
+        return most
 
 
 @plugin.type("prefix-cache-scorer", consumes=[MATCHED, TOTAL, BLOCK_TOKENS], parameters=parse_scorer)

@@ -4,6 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A wall-clock limit per example measures the machine's other work, not this code.
+settings.register_profile("no deadline", parent=settings(), deadline=None)
+settings.load_profile("no deadline")
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 PROJECTS = ("standard", "prefix-cache")

@@ -1,7 +1,7 @@
 """The package `prefix-cache`: an index that learns from PreRequest, and the rating of what it tells."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hotbay_prefix_cache import plugin
@@ -15,7 +15,9 @@ PRODUCER, SCORER = "approx-prefix-cache-producer", "prefix-cache-scorer"
 MATCHED, TOTAL, BLOCK = (
     f"PrefixCacheMatchInfo.{field}" for field in ("matched_blocks", "total_blocks", "block_size_tokens")
 )
-PODS = {"a": {}, "b": {}, "c": {}}
+Endpoints = Mapping[str, Mapping[str, float]]
+
+PODS: Endpoints = {"a": {}, "b": {}, "c": {}}
 
 
 @pytest.fixture
@@ -26,12 +28,12 @@ def harness() -> Iterator[PluginHarness]:
         yield made
 
 
-def matched(harness: PluginHarness, hashes: list[int], endpoints=PODS) -> list[float]:
+def matched(harness: PluginHarness, hashes: list[int], endpoints: Endpoints = PODS) -> list[float]:
     (row,) = harness.produce("producer", endpoints, [{"prompt_hashes": hashes}])[MATCHED]
     return row
 
 
-def learn(harness: PluginHarness, target: str, hashes: list[int], endpoints=PODS) -> None:
+def learn(harness: PluginHarness, target: str, hashes: list[int], endpoints: Endpoints = PODS) -> None:
     harness.pre_request("producer", endpoints, [target], {"prompt_hashes": hashes})
 
 

@@ -22,7 +22,7 @@ counts = st.floats(0, 2.0**100, width=32) | st.integers(0, 1000).map(float)
 figures = st.lists(counts | unknown, min_size=1, max_size=12)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def harness() -> Iterator[PluginHarness]:
     with PluginHarness(plugin) as made:
         for type_name in COLUMNS:
@@ -30,7 +30,9 @@ def harness() -> Iterator[PluginHarness]:
         yield made
 
 
-def score(harness: PluginHarness, type_name: str, values: list[float], candidates: list[int] | None = None):
+def score(
+    harness: PluginHarness, type_name: str, values: list[float], candidates: list[int] | None = None
+) -> list[float]:
     endpoints = {f"e{row}": {COLUMNS[type_name]: value} for row, value in enumerate(values)}
     members = None if candidates is None else [f"e{row}" for row in candidates]
     (scores,) = harness.score(type_name, endpoints, candidates=members)
@@ -77,28 +79,24 @@ def test_parameters_are_refused(harness: PluginHarness, type_name: str) -> None:
 
 @pytest.mark.parametrize("type_name", COLUMNS)
 @given(values=figures)
-def test_scores_are_within_0_and_1(type_name: str, values: list[float]) -> None:
-    with PluginHarness(plugin) as harness:
-        harness.configure(type_name, type_name)
-        assert all(0 <= rating <= 1 for rating in score(harness, type_name, values))
+def test_scores_are_within_0_and_1(harness: PluginHarness, type_name: str, values: list[float]) -> None:
+    assert all(0 <= rating <= 1 for rating in score(harness, type_name, values))
 
 
 @pytest.mark.parametrize("type_name", COLUMNS)
 @given(values=figures, others=figures, data=st.data())
-def test_masked_rows_are_ignored(type_name: str, values: list[float], others: list[float], data: st.DataObject) -> None:
+def test_masked_rows_are_ignored(
+    harness: PluginHarness, type_name: str, values: list[float], others: list[float], data: st.DataObject
+) -> None:
     mixed = data.draw(st.permutations([(value, True) for value in values] + [(value, False) for value in others]))
     candidates = [row for row, (_, member) in enumerate(mixed) if member]
-    with PluginHarness(plugin) as harness:
-        harness.configure(type_name, type_name)
-        masked = score(harness, type_name, [value for value, _ in mixed], candidates)
-        assert masked == score(harness, type_name, [value for value, member in mixed if member])
+    masked = score(harness, type_name, [value for value, _ in mixed], candidates)
+    assert masked == score(harness, type_name, [value for value, member in mixed if member])
 
 
 @pytest.mark.parametrize("type_name", COLUMNS)
 @given(values=st.lists(counts, min_size=2, max_size=12))
-def test_a_lower_figure_never_rates_lower(type_name: str, values: list[float]) -> None:
-    with PluginHarness(plugin) as harness:
-        harness.configure(type_name, type_name)
-        ratings = score(harness, type_name, values)
-        pairs = sorted(zip(values, ratings, strict=True))
-        assert [rating for _, rating in pairs] == sorted(ratings, reverse=True)
+def test_a_lower_figure_never_rates_lower(harness: PluginHarness, type_name: str, values: list[float]) -> None:
+    ratings = score(harness, type_name, values)
+    pairs = sorted(zip(values, ratings, strict=True))
+    assert [rating for _, rating in pairs] == sorted(ratings, reverse=True)

@@ -208,6 +208,19 @@ async def test_bytes_that_nobody_asked_for_are_not_taken_for_the_next_answer(ser
     client.close()
 
 
+async def test_an_answer_that_nobody_asked_for_costs_the_connection(server) -> None:
+    client = client_of(server)
+    server.respond = server.page(BODY)
+    await client.fetch(5.0)
+    (writer,) = server.open
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\na 9\n")
+    for _ in range(10):
+        await anyio.lowlevel.checkpoint()
+    assert await client.fetch(5.0) == BODY
+    assert client.connects == 2
+    client.close()
+
+
 async def test_a_refused_connection_is_an_error(server) -> None:
     client = MetricsClient("127.0.0.1", 1, authority="127.0.0.1:1")
     with pytest.raises(MetricsFetchError) as caught:

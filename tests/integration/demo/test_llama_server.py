@@ -117,19 +117,28 @@ async def test_its_load_reaches_the_snapshot(spec: LlamaSpec) -> None:
         port = int(server.url.rpartition(":")[2])
         store.upsert(EndpointMetadata("default/a", "a", "127.0.0.1", port))
         scraper = Scraper(store)
-        # Four long answers on two slots: two run and two wait, until the stop cuts them off.
-        body = {"prompt": "y", "max_tokens": 900, "n_predict": 900}
+        seen = anyio.Event()
+
+        async def keep_asking() -> None:
+            while not seen.is_set():
+                await in_thread(post, server.url + "/v1/completions", {"prompt": "y", "max_tokens": 500})
+
         async with anyio.create_task_group() as tasks:
             await tasks.start(scraper.run)
-            for _ in range(4):
-                tasks.start_soon(in_thread, post, server.url + "/v1/completions", body)
-            seen: set[tuple[float, float]] = set()
-            with anyio.fail_after(15):
-                while (2.0, 2.0) not in seen:
-                    await store.news.wait()
-                    columns = store.publish(time.monotonic()).columns
-                    seen.add((columns["endpoint.running"][0].item(), columns["endpoint.waiting"][0].item()))
+            # Four callers on two slots: two run and two wait, again and again.
+            async with anyio.create_task_group() as callers:
+                for _ in range(4):
+                    callers.start_soon(keep_asking)
+                with anyio.move_on_after(15):
+                    while not seen.is_set():
+                        await store.news.wait()
+                        columns = store.publish(time.monotonic()).columns
+                        if (columns["endpoint.running"][0], columns["endpoint.waiting"][0]) == (2.0, 2.0):
+                            seen.set()
+                busy = seen.is_set()
+                seen.set()
             tasks.cancel_scope.cancel()
+        assert busy
         facts = store.snapshot.facts[0]
         assert facts is not None
         assert facts.engine == "llamacpp"

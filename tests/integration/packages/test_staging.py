@@ -180,7 +180,7 @@ async def test_size_of_a_package_is_limited(
 
 
 async def test_disk_without_room_is_a_lack_of_capacity(tmp_path: Path, write_package: PackageWriter) -> None:
-    """The size is reserved first, so a blob larger than the file system fails before anything is copied."""
+    """The size is reserved first: a blob larger than any file fails before anything is copied."""
     store = BlobStore(tmp_path / "store")
     with pytest.raises(CapacityError, match="no room"):
         store.put_stream([], write_package(tmp_path / "p").digest, 1 << 56)

@@ -1,6 +1,7 @@
 """The watched folder: content makes events, nothing else does, and nothing that changes content is missed."""
 
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,12 +26,28 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "watched"
 
 
+class Observed(DirectorySource):
+    """Lets a test wait until it has seen an unfinished copy."""
+
+    def __init__(self, path: Path, settle_s: float) -> None:
+        super().__init__(path, "local", dev=True, resync_s=NEVER_S, settle_s=settle_s)
+        self.saw_unfinished = threading.Event()
+
+    def scan(self) -> Scan:
+        found = super().scan()
+        if found.problems:
+            self.saw_unfinished.set()
+        return found
+
+
 @asynccontextmanager
-async def watching(path: Path, *, resync_s: float = NEVER_S, settle_s: float = 0.2) -> AsyncIterator[Scans]:
+async def watching(
+    path: Path, *, resync_s: float = NEVER_S, settle_s: float = 0.2, source: DirectorySource | None = None
+) -> AsyncIterator[Scans]:
     send, receive = anyio.create_memory_object_stream[Scan](100)
     with send, receive:
         async with anyio.create_task_group() as tasks:
-            source = DirectorySource(path, "local", dev=True, resync_s=resync_s, settle_s=settle_s)
+            source = source or DirectorySource(path, "local", dev=True, resync_s=resync_s, settle_s=settle_s)
             tasks.start_soon(source.watch, send.send)
             yield receive
             tasks.cancel_scope.cancel()
@@ -92,6 +109,21 @@ async def test_u11_same_content_is_no_event(folder: Path, tmp_path: Path, write_
         blob.touch()
         blob.chmod(0o600)
         write_package(folder / "p", rev=1)
+        write_package(folder / "q", rev=2)
+        assert [offer.manifest.rev for offer in (await next_scan(scans)).offers] == [2, 1]
+
+
+async def test_u11_moment_in_which_a_rewrite_is_half_done_is_no_event(
+    folder: Path, write_package: PackageWriter
+) -> None:
+    manifest = write_package(folder / "p", rev=1)
+    blob = blob_path(folder / "p", manifest.blobs[0].digest)
+    source = Observed(folder, settle_s=NEVER_S)
+    async with watching(folder, source=source) as scans:
+        await next_revs(scans, [1])
+        blob.write_bytes(b"con")
+        assert await anyio.to_thread.run_sync(source.saw_unfinished.wait, 10)
+        blob.write_bytes(b"content")
         write_package(folder / "q", rev=2)
         assert [offer.manifest.rev for offer in (await next_scan(scans)).offers] == [2, 1]
 

@@ -74,8 +74,6 @@ def test_missing_piece_is_waited_for(make_package: PackageFactory, tmp_path: Pat
 def test_every_file_cut_anywhere_is_waited_for(make_package: PackageFactory, tmp_path: Path) -> None:
     make_package(tmp_path / "p", content=os.urandom(40))
     for name, content in tree(tmp_path / "p").items():
-        if name == "oci-layout":
-            continue
         for length in {0, 1, len(content) // 2, len(content) - 1}:
             (tmp_path / "p" / name).write_bytes(content[:length])
             assert code(tmp_path / "p") == NOT_COMPLETE_YET, (name, length)
@@ -136,6 +134,13 @@ def test_unknown_additions_of_image_tools_are_accepted(make_package: PackageFact
     index["manifests"].append({"mediaType": "text/plain", "digest": digest_of(b""), "size": 0})
     (tmp_path / "p" / "index.json").write_text(json.dumps(index))
     assert read_layout(tmp_path / "p") == (manifest,)
+
+
+@pytest.mark.parametrize("marker", ['{"imageLayoutVersion":"2.0.0"}', "{}"])
+def test_layout_of_another_version_is_refused(make_package: PackageFactory, tmp_path: Path, marker: str) -> None:
+    make_package(tmp_path / "p")
+    (tmp_path / "p" / "oci-layout").write_text(marker)
+    assert code(tmp_path / "p") == "INVALID_PACKAGE"
 
 
 @pytest.mark.parametrize("index", ["[]", "{}", '{"manifests":[]}', '{"manifests":[{"digest":"../../x"}]}', "null"])

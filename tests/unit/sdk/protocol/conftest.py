@@ -4,6 +4,11 @@ from collections.abc import Callable
 
 import pytest
 from hotbay_sdk.protocol import Connection, Role
+from hypothesis import settings
+
+# A wall-clock limit per example measures the machine's other work, not this code.
+settings.register_profile("no deadline", parent=settings(), deadline=None)
+settings.load_profile("no deadline")
 
 Pair = tuple[Connection, Connection]
 

@@ -145,4 +145,4 @@ class LinkHistory(RuleBasedStateMachine):
 
 
 TestLinkHistory = LinkHistory.TestCase
-TestLinkHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLinkHistory.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
