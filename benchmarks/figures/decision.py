@@ -81,26 +81,55 @@ FIGURES = (
         for size in SIZES
         if size != 100
     ),
-    Figure("G2", "one scorer, one decision, E = 100 ÷ pipe floor", "scorer.100:p50_us", f"{PIPE}:p50_us",
-           goal=Goal(Bound.AT_MOST, 7.5)),
-    Figure("G3", "one scorer, E = 5000 ÷ E = 10", "scorer.5000:p50_us", "scorer.10:p50_us",
-           goal=Goal(Bound.AT_MOST, 1.8)),
-    Figure("G4", "whole decision, 3 processes, E = 100 ÷ fan-out floor", "decision.3x1:p50_us", f"{FAN_OUT}:p50_us",
-           goal=Goal(Bound.AT_MOST, 5.5)),
+    Figure(
+        "G2",
+        "one scorer, one decision, E = 100 ÷ pipe floor",
+        "scorer.100:p50_us",
+        f"{PIPE}:p50_us",
+        goal=Goal(Bound.AT_MOST, 7.5),
+    ),
+    Figure(
+        "G3", "one scorer, E = 5000 ÷ E = 10", "scorer.5000:p50_us", "scorer.10:p50_us", goal=Goal(Bound.AT_MOST, 1.8)
+    ),
+    Figure(
+        "G4",
+        "whole decision, 3 processes, E = 100 ÷ fan-out floor",
+        "decision.3x1:p50_us",
+        f"{FAN_OUT}:p50_us",
+        goal=Goal(Bound.AT_MOST, 5.5),
+    ),
     Figure("G4-tail", "the same, p99 ÷ p50", "decision.3x1:p99_us", "decision.3x1:p50_us", goal=Goal(Bound.AT_MOST, 3)),
-    Figure("G5", "decisions/s, 64 in flight, 3 processes ÷ pipe exchanges/s", "decision.3x64:per_s", f"{PIPE}:per_s",
-           goal=Goal(Bound.AT_LEAST, 0.4)),
+    Figure(
+        "G5",
+        "decisions/s, 64 in flight, 3 processes ÷ pipe exchanges/s",
+        "decision.3x64:per_s",
+        f"{PIPE}:per_s",
+        goal=Goal(Bound.AT_LEAST, 0.4),
+    ),
     *(
-        Figure(f"decisions-{processes}x{load}", f"decisions/s, {processes} process(es), {load} in flight",
-               f"{decision_name(processes, load)}:per_s")
+        Figure(
+            f"decisions-{processes}x{load}",
+            f"decisions/s, {processes} process(es), {load} in flight",
+            f"{decision_name(processes, load)}:per_s",
+        )
         for processes in (1, 3)
         for load in LOADS
     ),
 )
 
 CHARTS = (
-    Chart("scorer", "One decision with one isolated scorer", "endpoints", "µs, median",
-          {"one scorer": [(size, f"scorer.{size}:p50_us") for size in SIZES]}),
-    Chart("decisions", "Decisions a second, three scorers, E = 100", "in flight", "decisions/s",
-          {f"{p} process(es)": [(load, f"{decision_name(p, load)}:per_s") for load in LOADS] for p in (1, 3)}),
+    Chart(
+        "scorer",
+        "One decision with one isolated scorer",
+        "endpoints",
+        "µs, median",
+        {"one scorer": [(size, f"scorer.{size}:p50_us") for size in SIZES]},
+    ),
+    Chart(
+        "decisions",
+        "Decisions a second, three scorers, E = 100",
+        "in flight",
+        "decisions/s",
+        {f"{p} process(es)": [(load, f"{decision_name(p, load)}:per_s") for load in LOADS] for p in (1, 3)},
+    ),
 )

@@ -1,7 +1,8 @@
 /* Closed-loop load: each of N kept-alive connections sends a request as soon as the last one was answered.
  *
- * http_load PORT [CONNECTIONS [SECONDS [CPU [PATH]]]]. The request is a completion of about 1 kB. Anything but a whole
- * answer with status 200 counts as failed and opens a new connection. */
+ * http_load PORT [CONNECTIONS [SECONDS [CPU [PATH [STREAM]]]]]. The request is a completion of about 1 kB, with STREAM 1
+ * one that asks for events. Anything but a whole answer with status 200 counts as failed and opens a new connection.
+ * Besides whole answers it times their first bytes. */
 #include "measure.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,24 +16,25 @@ enum { MAX_CONNECTIONS = 256, ANSWER_BYTES = 64 * 1024, MAX_TIMES = 4 * 1000 * 1
 typedef struct {
     int fd;
     size_t have;
-    double sent_us;
+    double sent_us, first_us;
     char bytes[ANSWER_BYTES];
 } connection;
 
 static connection connections[MAX_CONNECTIONS];
 static char request[4096];
 static size_t request_bytes;
-static double *times_us;
+static double *times_us, *first_times_us;
 static int answered, failed, connects, port, poller;
 
-static void prepare_request(const char *path) {
+static void prepare_request(const char *path, int streamed) {
     char prompt[901], body[1024];
     memset(prompt, 'p', sizeof prompt - 1);
     prompt[sizeof prompt - 1] = '\0';
-    int length = snprintf(body, sizeof body, "{\"model\":\"m\",\"max_tokens\":1,\"prompt\":\"%s\"}", prompt);
+    int length = snprintf(body, sizeof body, "{\"model\":\"m\",\"max_tokens\":8,%s\"prompt\":\"%s\"}",
+                          streamed ? "\"stream\":true," : "", prompt);
     request_bytes = (size_t)snprintf(request, sizeof request,
                                      "POST %s HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
-                                     "content-length: %d\r\n\r\n%s",
+                                     "x-hotbay-path: /v1/completions\r\ncontent-length: %d\r\n\r\n%s",
                                      path, port, length, body);
 }
 
@@ -67,30 +69,35 @@ static void receive(connection *c) {
         fail_request(c);
         return;
     }
+    if (c->have == 0) c->first_us = now_us();
     c->have += (size_t)got;
     c->bytes[c->have] = '\0';
     long length = whole_message(c->bytes, c->have);
     if (length < 0 || (length > 0 && strncmp(c->bytes, "HTTP/1.1 200", 12) != 0)) {
         fail_request(c);
     } else if (length > 0) {
-        if (answered < MAX_TIMES) times_us[answered++] = now_us() - c->sent_us;
+        if (answered >= MAX_TIMES) fail("too many answers");
+        first_times_us[answered] = c->first_us - c->sent_us;
+        times_us[answered++] = now_us() - c->sent_us;
         send_request(c);
     }
 }
 
 int main(int argc, char **argv) {
     port = argument(argc, argv, 1, 0);
-    int count = argument(argc, argv, 2, 32), seconds = argument(argc, argv, 3, 2);
+    int count = argument(argc, argv, 2, 32);
+    double seconds = argc > 3 ? atof(argv[3]) : 2;
     pin(argument(argc, argv, 4, 0));
     signal(SIGPIPE, SIG_IGN);
     if (port == 0 || count < 1 || count > MAX_CONNECTIONS) {
-        fprintf(stderr, "http_load PORT [CONNECTIONS 1..%d [SECONDS [CPU [PATH]]]]\n", MAX_CONNECTIONS);
+        fprintf(stderr, "http_load PORT [CONNECTIONS 1..%d [SECONDS [CPU [PATH [STREAM]]]]]\n", MAX_CONNECTIONS);
         return 2;
     }
-    prepare_request(argc > 5 ? argv[5] : "/v1/completions");
+    prepare_request(argc > 5 ? argv[5] : "/v1/completions", argument(argc, argv, 6, 0));
     times_us = calloc(MAX_TIMES, sizeof *times_us);
+    first_times_us = calloc(MAX_TIMES, sizeof *first_times_us);
     poller = epoll_create1(0);
-    if (times_us == NULL || poller < 0) fail("set-up");
+    if (times_us == NULL || first_times_us == NULL || poller < 0) fail("set-up");
     double begun_us = now_us(), end_us = begun_us + seconds * 1e6;
     for (int i = 0; i < count; i++) open_connection(&connections[i]);
     struct epoll_event events[64];
@@ -100,9 +107,10 @@ int main(int argc, char **argv) {
     }
     double elapsed_us = now_us() - begun_us;
     qsort(times_us, (size_t)answered, sizeof *times_us, ascending);
+    qsort(first_times_us, (size_t)answered, sizeof *first_times_us, ascending);
     printf("{\"name\": \"http_load\", \"count\": %d, \"failed\": %d, \"connects\": %d, \"per_s\": %.1f, "
-           "\"p50_us\": %.1f, \"p99_us\": %.1f}\n",
+           "\"p50_us\": %.1f, \"p99_us\": %.1f, \"first_p50_us\": %.1f}\n",
            answered, failed, connects, answered * 1e6 / elapsed_us, answered ? times_us[answered / 2] : 0.0,
-           answered ? times_us[(int)(answered * 0.99)] : 0.0);
+           answered ? times_us[(int)(answered * 0.99)] : 0.0, answered ? first_times_us[answered / 2] : 0.0);
     return 0;
 }

@@ -58,20 +58,30 @@ static inline void write_whole(int fd, const char *buffer, size_t size) {
     }
 }
 
-/* Bytes of the first whole HTTP message in `bytes`, which ends with a NUL; 0 while it is incomplete, -1 if no
- * content-length announces its body. */
+/* The value of a header field of the head that ends at `end`, or NULL. `name` is in lower case with its colon. */
+static inline const char *header(const char *head, const char *end, const char *name) {
+    const char *field = head;
+    while ((field = strstr(field, "\r\n")) != NULL && field < end) {
+        field += 2;
+        if (strncasecmp(field, name, strlen(name)) == 0) return field + strlen(name);
+    }
+    return NULL;
+}
+
+/* Bytes of the first whole HTTP message in `bytes`, which ends with a NUL; 0 while it is incomplete, -1 if neither
+ * content-length nor chunks announce its body. A chunked message has to be the last one in `bytes`. */
 static inline long whole_message(const char *bytes, size_t have) {
     const char *end = strstr(bytes, "\r\n\r\n");
     if (end == NULL) return 0;
-    const char *field = bytes;
-    while ((field = strstr(field, "\r\n")) != NULL && field < end) {
-        field += 2;
-        if (strncasecmp(field, "content-length:", 15) == 0) {
-            size_t length = (size_t)(end - bytes) + 4 + strtoul(field + 15, NULL, 10);
-            return length <= have ? (long)length : 0;
-        }
+    size_t head_bytes = (size_t)(end - bytes) + 4;
+    if (strncmp(bytes, "GET ", 4) == 0) return (long)head_bytes;
+    const char *value = header(bytes, end, "content-length:");
+    if (value != NULL) {
+        size_t length = head_bytes + strtoul(value, NULL, 10);
+        return length <= have ? (long)length : 0;
     }
-    return -1;
+    if (header(bytes, end, "transfer-encoding:") == NULL) return -1;
+    return have >= head_bytes + 5 && memcmp(bytes + have - 5, "0\r\n\r\n", 5) == 0 ? (long)have : 0;
 }
 
 static inline int argument(int argc, char **argv, int index, int fallback) {

@@ -20,10 +20,11 @@ import anyio.to_thread
 
 import hotbay
 from hotbay.config.data_parameters import read_file_discovery, read_metrics_source
-from hotbay.config.host_config import EndpointEntry, HostConfig, PackageEntry
+from hotbay.config.host_config import HostConfig, PackageEntry
 from hotbay.config.picker_config import PickerConfig
 from hotbay.datalayer.discovery import Discovery
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
+from hotbay.datalayer.endpoint_documents import configured_endpoints
 from hotbay.datalayer.scrape import Scraper
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import HostError, Problem
@@ -152,7 +153,7 @@ class Host:
         if entry is not None:
             parameters = read_file_discovery(self._picker, entry)
             file = self._picker_directory / parameters.path
-        return Discovery(self._endpoints, configured=[endpoint(e) for e in self._config.endpoints], file=file)
+        return Discovery(self._endpoints, configured=configured_endpoints(self._config.endpoints), file=file)
 
     def _scrape_interval_s(self) -> float:
         for source in self._picker.data_layer.sources:
@@ -377,20 +378,6 @@ class _Launcher:
 
     def log(self, plugin_id: str, label: str) -> LogSink:
         return LogSink(label)
-
-
-def endpoint(entry: EndpointEntry) -> EndpointMetadata:
-    """An endpoint of the host's configuration as the data layer wants it."""
-    return EndpointMetadata(
-        id=f"default/{entry.effective_name}",
-        name=entry.effective_name,
-        address=entry.url.host,
-        port=entry.url.port,
-        labels=entry.labels,
-        scheme=entry.url.scheme,
-        state=EndpointState(entry.state),
-        weight=min(1.0, entry.weight),
-    )
 
 
 def binding_options(config: HostConfig) -> dict[str, BindingOptions]:

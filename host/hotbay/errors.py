@@ -49,9 +49,7 @@ class HostError(Exception):
 
     default_hint: ClassVar[str] = ""
 
-    def __init__(
-        self, code: str, message: str, *, hint: str = "", details: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, code: str, message: str, *, hint: str = "", details: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message

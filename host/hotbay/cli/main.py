@@ -1,16 +1,13 @@
-"""Commands and exit codes: 0 done, 1 failed, 2 wrong usage, 78 a configuration that cannot be used."""
+"""The commands: what they take, and which code they exit with."""
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import click
 
+from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED
 from hotbay.errors import HostError, InputError
 
-EXIT_FAILED: Final = 1
-EXIT_CONFIG: Final = 78
-"""EX_CONFIG of sysexits.h."""
 
 _LEVEL = click.Choice(("debug", "info", "warning", "error"))
 _FORMAT = click.Choice(("json", "text"))
@@ -91,7 +88,9 @@ def demo(trace: Path | None, seed: int, duration: float, *, as_json: bool, sabot
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--rev", type=click.IntRange(min=0), help="Revision; required in channel release.")
 @click.option("--out", type=click.Path(path_type=Path), help="Layout folder to write.")
-@click.option("--wheels", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where the SDK wheel lies.")
+@click.option(
+    "--wheels", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where the SDK wheel lies."
+)
 def pack(directory: Path, rev: int | None, out: Path | None, wheels: Path | None) -> None:
     """Build a package from the plugin project in DIRECTORY."""
     # Imported here because packing needs wheel and archive code that no other command needs.
@@ -105,7 +104,7 @@ def pack(directory: Path, rev: int | None, out: Path | None, wheels: Path | None
 @commands.command()
 @click.option("--url", default="http://127.0.0.1:8080", show_default=True, help="The host's gateway.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
-def status(url: str, as_json: bool) -> None:  # noqa: FBT001 - click passes options by name
+def status(url: str, as_json: bool) -> None:
     """Show what a running host is doing."""
     # Imported here because rich takes longer to import than most commands to run.
     from hotbay.cli.status import show_status  # noqa: PLC0415

@@ -61,17 +61,13 @@ def load(given: Given) -> Loaded:
     if given.config_file is not None:
         content = _content(given.config_file, files)
         text, file, base = content, str(given.config_file), given.config_file.resolve().parent
-    host = load_host_config(
-        text, file=file, base_directory=base, environment=environment(), is_root=os.geteuid() == 0
-    )
+    host = load_host_config(text, file=file, base_directory=base, environment=environment(), is_root=os.geteuid() == 0)
     host = _with_options(host, given, base)
     picker, directory = _load_picker(host, given, base, files)
     return Loaded(host, picker, directory, files)
 
 
-def _load_picker(
-    host: HostConfig, given: Given, base: Path, files: dict[Path, str]
-) -> tuple[PickerConfig, Path]:
+def _load_picker(host: HostConfig, given: Given, base: Path, files: dict[Path, str]) -> tuple[PickerConfig, Path]:
     if given.picker_text is not None:
         return load_picker_config(given.picker_text, file="--config-text"), Path.cwd()
     path = given.picker_file
@@ -174,10 +170,11 @@ async def follow_files(host: Host, given: Given, loaded: Loaded) -> None:
         except InputError as error:
             host.report_problems(error.problems)
             for problem in error.problems:
-                logger.error("reload_refused last_good=kept: %s", problem)
+                # A person's mistake in a file has a place, not a traceback.
+                logger.warning("reload_refused last_good=kept: %s", problem)
         except HostError as error:
             host.report_problems((Problem(error.code, error.message, hint=error.hint),))
-            logger.error("reload_failed last_good=kept code=%s: %s", error.code, error.message)
+            logger.warning("reload_failed last_good=kept code=%s: %s", error.code, error.message)
         else:
             host.report_problems(())
             for name in _needs_restart(fresh.host, state.host):

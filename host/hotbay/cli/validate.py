@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import orjson
 
-from hotbay.cli.main import EXIT_CONFIG
+from hotbay.cli.exit_codes import EXIT_CONFIG
 from hotbay.cli.run import environment
 from hotbay.config.documents import decode_text, load_document
 from hotbay.config.host_config import KIND, host_config_schema, load_host_config

@@ -51,7 +51,7 @@ bindings:
   prefix: {{deadline: 1s}}
 swap: {{drain: 5s}}
 isolation: {{level: none}}
-logging: {{level: info, format: text}}
+logging: {{level: warning, format: text}}
 scrape: {{interval: 100ms}}
 """
 

@@ -1,9 +1,10 @@
 """What a run comes to: figures, the JSON object, the verdict with its reasons. Pure.
 
-A decision counts as degraded when a binding's failure policy answered for it. Those that the kill explains lie between two
-readings of the host's own counter, the last one before the signal and the first one after the page on which the
-replacement is READY; all others are outside. Both readings take a moment, so the window is a little wider than the
-outage: what is degraded in that margin counts inside, and the times of all four events are in the report.
+A step of a decision is degraded when its binding's failure policy answered in place of the plugin; a decision has as many
+steps as its profile has bindings. The degraded steps that the kill explains lie between two readings of the host's own
+counter, the last one before the signal and the first one after the page on which the replacement is READY; all others
+are outside. Both readings take a moment, so the window is a little wider than the outage: what is degraded in that
+margin counts inside, and the times of all four events are in the report.
 """
 
 from collections import Counter
@@ -37,7 +38,8 @@ class Swap:
 class KillWindow:
     """A plugin was killed. `ready_s` is None when no replacement was seen in time.
 
-    `degraded_before` and `degraded_after` are the counter's readings at `sampled_s` and at `resampled_s`.
+    `degraded_before` is the counter's reading that was begun at `sampled_s` and ended at `killed_s`, `degraded_after` the one
+    that ended at `resampled_s`.
     """
 
     plugin: str
@@ -81,6 +83,13 @@ class Run:
         return self.degraded - (self.kill.degraded if self.kill is not None else 0)
 
     @property
+    def degraded_by(self) -> dict[str, int]:
+        """Degraded steps by `binding: reason`."""
+        before = self.before.degraded
+        counts = {f"{key[0]}: {key[1]}": count - before.get(key, 0) for key, count in self.after.degraded.items()}
+        return {name: count for name, count in sorted(counts.items()) if count}
+
+    @property
     def swaps(self) -> int:
         return sum(plugin.swaps for plugin in self.status.plugins)
 
@@ -102,7 +111,7 @@ def verdict(run: Run) -> tuple[str, ...]:
     if len(run.samples) < REQUESTS_MIN:
         reasons.append(f"only {len(run.samples)} requests were made, at least {REQUESTS_MIN} show something")
     if run.degraded_outside:
-        reasons.append(f"{run.degraded_outside} degraded decisions have no kill to explain them")
+        reasons.append(f"{run.degraded_outside} degraded steps have no kill to explain them")
     if run.swaps != 1:
         reasons.append(f"{run.swaps} swaps, expected 1")
     if run.crashes_survived != 1:
@@ -172,6 +181,7 @@ def summary(run: Run) -> dict[str, object]:
         "duration_s": run.duration_s,
         "swap": None if run.swap is None else _swap(run.swap),
         "kill_window": None if run.kill is None else _kill(run.kill),
+        "degraded_by": run.degraded_by,
         "failures": failures(run.samples),
     }
 

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 
 from hotbay.demo.client import Asker
-from hotbay.demo.gauges import PluginStatus
+from hotbay.demo.gauges import HostStatus, PluginStatus
 from hotbay.demo.load import Load
 from hotbay.demo.report import KillWindow, Run, Swap
 from hotbay.demo.scene import Event, Scene
@@ -59,6 +59,8 @@ class Show:
         self._plan = plan
         self._heard = heard
         self._begun = time.monotonic()
+        # Pages are taken one after another, so that none is taken after a newer one.
+        self._looking = anyio.Lock()
         self._swap: Swap | None = None
         self._kill: KillWindow | None = None
 
@@ -83,7 +85,7 @@ class Show:
             seed=plan.seed,
             duration_s=round(self._clock(), 1),
             samples=scene.record.samples,
-            status=scene.take(await host.status()),
+            status=await self._take(scene),
             lives=scene.timeline.lives,
             before=before,
             after=await host.counters(),
@@ -94,9 +96,13 @@ class Show:
     def _clock(self) -> float:
         return time.monotonic() - self._begun
 
+    async def _take(self, scene: Scene) -> HostStatus:
+        async with self._looking:
+            return scene.take(await self._stage.host.status())
+
     async def _look(self, scene: Scene) -> None:
         while True:
-            scene.take(await self._stage.host.status())
+            await self._take(scene)
             scene.counters = await self._stage.host.counters()
             await anyio.sleep(_WATCH_S)
 
@@ -138,7 +144,7 @@ class Show:
 
     async def _kill_once(self, scene: Scene) -> None:
         host = self._stage.host
-        victim = scene.take(await host.status()).plugin(KILLED)
+        victim = (await self._take(scene)).plugin(KILLED)
         if victim is None or victim.pid is None:
             scene.say(f"{KILLED} has no process that could be killed")
             return
@@ -166,7 +172,7 @@ class Show:
         """When a page first shows a process of the plugin as wanted; None when none does in time."""
         with anyio.move_on_after(ACT_TIMEOUT_S):
             while True:
-                plugin = scene.take(await self._stage.host.status()).plugin(plugin_id)
+                plugin = (await self._take(scene)).plugin(plugin_id)
                 if plugin is not None and plugin.pid is not None and wanted(plugin):
                     return self._clock()
                 await anyio.sleep(_ACT_WATCH_S)
@@ -177,9 +183,9 @@ class Show:
         await self._until(self._plan.duration_s / 4)
         scene.say("sabotage: every plugin is killed, as often as it comes back")
         while self._clock() < self._plan.duration_s:
-            for plugin in scene.take(await self._stage.host.status()).plugins:
-                if plugin.pid is not None:
-                    _kill(plugin.pid)
+            status = await self._take(scene)
+            for pid in (plugin.pid for plugin in status.plugins if plugin.pid is not None):
+                _kill(pid)
             await anyio.sleep(_ACT_WATCH_S)
 
 

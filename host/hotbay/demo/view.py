@@ -121,7 +121,9 @@ def _outcome(run: Run) -> Table:
     table.add_row("requests", f"{len(run.samples)} in {length_s:.1f} s, {rate:.1f}/s, {run.failed} failed")
     table.add_row("time to first token", f"p50 {_ms(run.ttft_ms(0.5))}, p99 {_ms(run.ttft_ms(0.99))}")
     table.add_row("decision", "–" if decision_us is None else f"p50 {decision_us:.0f} µs, in three plugin processes")
-    table.add_row("degraded decisions", f"{run.degraded}, of which {run.degraded_outside} outside the kill's window")
+    table.add_row("degraded steps", f"{run.degraded}, of which {run.degraded_outside} outside the kill's window")
+    for name, count in run.degraded_by.items():
+        table.add_row("", f"{count} × {name}")
     if run.swap is not None:
         live = "never live" if run.swap.live_s is None else f"live {run.swap.live_s - run.swap.published_s:.2f} s later"
         table.add_row("swap", f"{run.swap.plugin} published at {run.swap.published_s:.1f} s, {live}")

@@ -83,7 +83,7 @@ async def pack(
 def find_wheel_directory() -> Path:
     """Where the SDK's wheel is: beside an installed host, or `build/wheels` of a checkout."""
     package = Path(__file__).resolve().parent.parent
-    bundled = package / "data" / "wheels"
+    bundled = package / "_bundled" / "wheels"
     return bundled if bundled.is_dir() else package.parent.parent / "build" / "wheels"
 
 

@@ -224,7 +224,8 @@ class Routine:
         return None
 
     def _record(self, live: Instance) -> None:
-        assert live.generation is not None and live.fault is not None
+        assert live.generation is not None
+        assert live.fault is not None
         # Only the fault of a process that went by itself names a signal: then a SIGKILL was not the host's.
         outside = live.fault.details.get("signal") == signal.SIGKILL
         self._fail(live.generation.origin.digest, live.fault, counts=not outside)

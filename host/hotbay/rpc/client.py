@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from hotbay_sdk.protocol import CallError as WireError
 from hotbay_sdk.protocol import (
     CallLimitError,
     CallReceived,
@@ -32,7 +33,6 @@ from hotbay_sdk.protocol import (
     ValueRefusedError,
     ViolationFound,
 )
-from hotbay_sdk.protocol import CallError as WireError
 
 from hotbay.errors import CapacityError, HostError, PluginFault
 

@@ -17,6 +17,10 @@ SPREAD: Final = 0.05
 """Share of the summed weights that each earlier pick of the same batch costs an endpoint (hot-path, Pick)."""
 
 
+_NEVER: Final = np.float32(-np.inf)
+"""Below every total: scores and weights are finite."""
+
+
 class PickRows(Protocol):
     """A built-in picker's function."""
 
@@ -26,14 +30,13 @@ class PickRows(Protocol):
 
 def max_score(totals: Floats, mask: Mask, count: int, rng: np.random.Generator) -> list[int]:
     """Highest totals first; equals in random order, so that ties spread evenly."""
-    rows = np.flatnonzero(mask)
-    if not len(rows):
-        return []
-    scores = totals[rows]
     if count == 1:
-        best = rows[scores == scores.max()]
-        return [int(best[0] if len(best) == 1 else best[int(rng.random() * len(best))])]
-    order = np.lexsort((rng.random(len(rows)), -scores))
+        scores = np.where(mask, totals, _NEVER)
+        best = (scores == scores.max()).nonzero()[0]
+        row = int(best[0] if len(best) == 1 else best[int(rng.random() * len(best))])
+        return [row] if mask[row] else []
+    rows = np.flatnonzero(mask)
+    order = np.lexsort((rng.random(len(rows)), -totals[rows]))
     return [int(row) for row in rows[order[:count]]]
 
 

@@ -80,8 +80,27 @@ class Cycle:
     """State of one decision. `next_calls` and `answered` are called by the router only."""
 
     __slots__ = (
-        "_done", "_phase", "_picks", "_profile", "_queue", "_rejected", "_rng", "_rounds", "_stage", "chosen", "data",
-        "degraded", "mask", "picked", "plan", "primary", "request", "results", "snapshot", "totals", "waiting",
+        "_done",
+        "_phase",
+        "_picks",
+        "_profile",
+        "_queue",
+        "_rejected",
+        "_rng",
+        "_rounds",
+        "_stage",
+        "chosen",
+        "data",
+        "degraded",
+        "mask",
+        "picked",
+        "plan",
+        "primary",
+        "request",
+        "results",
+        "snapshot",
+        "totals",
+        "waiting",
     )
 
     def __init__(
@@ -200,7 +219,7 @@ class Cycle:
 
     def _run(self) -> Sequence[RemoteCall]:
         profile = self._current()
-        if self._stage > 0 and not self.mask.any():
+        if self.mask is not self.snapshot.live and not self.mask.any():
             return self._profile_ends(None)
         if self._stage < len(profile.stages):
             self._stage += 1
@@ -211,7 +230,7 @@ class Cycle:
     def _pick(self) -> Sequence[RemoteCall]:
         picker = self._current().picker
         self._phase = Phase.PICKED
-        if picker.call is not None and self.mask.any():
+        if picker.call is not None:
             return (picker.call,)
         return ()
 
@@ -268,4 +287,3 @@ _STEPS: Final[dict[Phase, Callable[[Cycle], Sequence[RemoteCall]]]] = {
     Phase.PICKED: Cycle._take_pick,
     Phase.PROCESS: Cycle._process,
 }
-

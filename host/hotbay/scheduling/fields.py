@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from hotbay.scheduling.request import BYTES_PER_TOKEN, InferenceRequest
 from hotbay_sdk.protocol import Value
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
+
+from hotbay.scheduling.request import BYTES_PER_TOKEN, InferenceRequest
 
 _HEADER_PREFIX: Final = "request.headers["
 _HASHES_PREFIX: Final = PROMPT_HASHES + "/"

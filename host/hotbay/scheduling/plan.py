@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
+from hotbay_sdk.protocol import TypeDeclaration
+
 from hotbay.errors import InputError, Place, Problem
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import ALLOWED_POLICIES, Binding, BindingOptions, Point, bind
 from hotbay.scheduling.builtin import PICKERS, PickRows, max_score
-from hotbay.scheduling.calls import PickCall, ProduceCall, ProfilePickCall, ProfileProcessCall, RemoteCall, RunCall
+from hotbay.scheduling.calls import PickCall, ProduceCall, ProfilePickCall, ProfileProcessCall, RemoteCall
 from hotbay.scheduling.fields import is_column, unknown_reads, wire_fields
 from hotbay.scheduling.registry import BUILTIN_HANDLERS, BUILTIN_PICKERS, DEFAULT_HANDLER, DEFAULT_PICKER
-from hotbay_sdk.protocol import TypeDeclaration
+from hotbay.scheduling.run_call import RunCall
 
 NO_OPTIONS: Final = BindingOptions()
 
@@ -217,8 +219,12 @@ class _Compiler:
         for entry in profile.entries:
             ref = self._refs.get(entry.ref)
             if ref is None:
-                self._problem("UNDEFINED_REF", f"profile '{profile.name}' names '{entry.ref}'", entry.place,
-                              hint="declare it under plugins")
+                self._problem(
+                    "UNDEFINED_REF",
+                    f"profile '{profile.name}' names '{entry.ref}'",
+                    entry.place,
+                    hint="declare it under plugins",
+                )
                 continue
             weight = 1.0 if entry.weight is None else entry.weight
             if ref.plugin_id is not None and ref.generation is None:
@@ -268,8 +274,12 @@ class _Compiler:
     def _picker(self, profile: ProfileInput, pickers: Sequence[RefPlan]) -> Picker:
         if len(pickers) > 1:
             names = " and ".join(f"'{p.name}'" for p in pickers)
-            self._problem("CONFIG_INVALID", f"profile '{profile.name}' has two pickers: {names}", pickers[1].place,
-                          hint="keep one picker in a profile")
+            self._problem(
+                "CONFIG_INVALID",
+                f"profile '{profile.name}' has two pickers: {names}",
+                pickers[1].place,
+                hint="keep one picker in a profile",
+            )
         ref = pickers[0] if pickers else next((r for r in self._given.refs if r.has(Point.PICK)), None)
         if ref is None:
             return Picker(bind(DEFAULT_PICKER, DEFAULT_PICKER, Point.PICK, NO_OPTIONS), max_score, 1)
@@ -281,7 +291,9 @@ class _Compiler:
             return Picker(binding, max_score, count, absent=True)
         columns, fields = self._needs([ref])
         return Picker(
-            binding, max_score, count,
+            binding,
+            max_score,
+            count,
             PickCall(ref.generation, binding, columns=columns, fields=fields, count=count),
         )
 
@@ -290,8 +302,12 @@ class _Compiler:
         unknown = [name for name in ref.parameters if name != "maxNumOfEndpoints"]
         value = ref.parameters.get("maxNumOfEndpoints", 1)
         if ref.plugin_id is None and unknown:
-            self._problem("CONFIG_INVALID", f"plugins '{ref.name}': unknown parameter '{unknown[0]}'", ref.place,
-                          hint="a picker takes maxNumOfEndpoints")
+            self._problem(
+                "CONFIG_INVALID",
+                f"plugins '{ref.name}': unknown parameter '{unknown[0]}'",
+                ref.place,
+                hint="a picker takes maxNumOfEndpoints",
+            )
         if type(value) is not int:
             self._problem("CONFIG_INVALID", f"plugins '{ref.name}': maxNumOfEndpoints is an integer", ref.place)
             return 1
@@ -352,15 +368,24 @@ class _Compiler:
         handlers = [ref for ref in self._given.refs if ref.has(Point.PROFILE_HANDLER)]
         if len(handlers) > 1:
             names = " and ".join(f"'{h.name}'" for h in handlers)
-            self._problem("CONFIG_INVALID", f"multiple profile handlers found: {names}", handlers[1].place,
-                          hint="keep one")
+            self._problem(
+                "CONFIG_INVALID", f"multiple profile handlers found: {names}", handlers[1].place, hint="keep one"
+            )
         handler = handlers[0] if handlers else None
         if handler is None and profiles > 1:
-            self._problem("CONFIG_INVALID", "no profile handler configured, and there are several profiles", None,
-                          hint="list a profile handler under plugins")
+            self._problem(
+                "CONFIG_INVALID",
+                "no profile handler configured, and there are several profiles",
+                None,
+                hint="list a profile handler under plugins",
+            )
         if handler is not None and handler.plugin_id is None and profiles > 1:
-            self._problem("CONFIG_INVALID", f"{handler.type} cannot choose among {profiles} profiles", handler.place,
-                          hint="use a profile handler that can, or one profile")
+            self._problem(
+                "CONFIG_INVALID",
+                f"{handler.type} cannot choose among {profiles} profiles",
+                handler.place,
+                hint="use a profile handler that can, or one profile",
+            )
         return handler
 
     def _handler(self, ref: RefPlan | None, profiles: tuple[str, ...]) -> Handler:
@@ -385,8 +410,12 @@ class _Compiler:
             for column in ref.declaration.produces if ref.declaration else ():
                 other = owner.setdefault(column, ref.name)
                 if other != ref.name:
-                    self._problem("CONFIG_INVALID", f"'{ref.name}' and '{other}' both produce {column}", ref.place,
-                                  hint="keep one of them under plugins")
+                    self._problem(
+                        "CONFIG_INVALID",
+                        f"'{ref.name}' and '{other}' both produce {column}",
+                        ref.place,
+                        hint="keep one of them under plugins",
+                    )
         stages: list[tuple[RemoteCall, ...]] = []
         for layer in self._layers(producers, owner):
             calls = [self._produce(producers[name]) for name in layer if producers[name].generation is not None]

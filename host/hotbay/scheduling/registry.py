@@ -41,7 +41,7 @@ class TypeIndex:
                     known.append(plugin_id)
         return cls({name: tuple(ids) for name, ids in providers.items()}, dict(ranking))
 
-    def resolve(self, type_name: str, place: Place | None) -> str | None | Problem:
+    def resolve(self, type_name: str, place: Place | None) -> str | Problem | None:
         """Plugin id that provides the type, None for a host built-in, or the problem to report."""
         ranked = self.ranking.get(type_name)
         ids = self.providers.get(type_name, ())

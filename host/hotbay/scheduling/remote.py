@@ -11,15 +11,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from hotbay_sdk.protocol import ErrorCode, Method
+
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.errors import HostError
 from hotbay.rpc.client import Outcome
 from hotbay.rpc.leases import Generation
 from hotbay.rpc.limits import Breaker
-from hotbay.scheduling.calls import MAX_BATCH, BadResultError, RemoteCall, Tally, request_columns
+from hotbay.scheduling.batch import BadResultError, Tally, request_columns
+from hotbay.scheduling.calls import MAX_BATCH, RemoteCall
 from hotbay.scheduling.cycle import Cycle
 from hotbay.scheduling.plan import Learner
-from hotbay_sdk.protocol import ErrorCode, Method
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +68,8 @@ class Remote:
         values = None
         if columns and (epoch != snapshot.epoch or held != columns):
             values = {name: snapshot.column_bytes(name) for name in columns}
-        self._sent = (snapshot.epoch, snapshot.membership, columns or held) if columns else (
-            epoch, snapshot.membership, held
+        self._sent = (
+            (snapshot.epoch, snapshot.membership, columns or held) if columns else (epoch, snapshot.membership, held)
         )
         return [snapshot.epoch, snapshot.rows, snapshot.membership, ids, values]
 
@@ -197,8 +199,9 @@ class Window:
         try:
             good = call.apply(cycles, outcome, self._tally)
         except BadResultError as error:
-            logger.warning("plugin_bad_result", extra={"plugin": self._remote.generation.client.label,
-                                                       "error": str(error)})
+            logger.warning(
+                "plugin_bad_result", extra={"plugin": self._remote.generation.client.label, "error": str(error)}
+            )
             self._fail(call, cycles, HostError(str(ErrorCode.BAD_RESULT), str(error)))
             return
         self._breaker.record(ok=good, now=self._loop.time())
@@ -231,5 +234,3 @@ class _Answer:
 
     def __call__(self, outcome: Outcome) -> None:
         self._window.answer(self._call, self._cycles, outcome)
-
-

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from hotbay.datalayer.snapshot import Snapshot
-from hotbay.scheduling.calls import Tally
+from hotbay.scheduling.batch import Tally
 from hotbay.scheduling.cycle import BatchPicks, Cycle
 from hotbay.scheduling.decision import Decision, Picked, Rejected
 from hotbay.scheduling.plan import Plan
@@ -51,6 +51,8 @@ class Router:
         self._plan: Plan | None = None
         self._remotes: dict[int, Remote] = {}
         self._deciding = 0
+        self._seen: Snapshot | None = None
+        self._any_live = False
 
     @property
     def plan(self) -> Plan | None:
@@ -79,7 +81,9 @@ class Router:
         if plan is None:
             done(Rejected(503, "not-ready", "no scheduling plan is published yet"))
             return
-        if not snapshot.live.any():
+        if snapshot is not self._seen:
+            self._seen, self._any_live = snapshot, bool(snapshot.live.any())
+        if not self._any_live:
             done(Rejected(503, "rejected-no-endpoints", "no endpoint is known that may take requests"))
             return
         self._deciding += 1

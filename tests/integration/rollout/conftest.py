@@ -42,17 +42,17 @@ WAIT_S = 10.0
 
 SCORER = """
 import os, signal, sys, time
-from hotbay_sdk import ParameterError, Plugin, Scorer
+from hotbay_sdk import Filter, ParameterError, Plugin, Scorer
 {start}
 plugin = Plugin("sample")
 
 @plugin.type("{type}"{declaration})
-class Prefers(Scorer):
+class Prefers({base}):
     def __init__(self, context, parameters=None):
         self.calls = 0
         {init}
 
-    def score_batch(self, requests, endpoints):
+    def {method}(self, requests, endpoints):
         self.calls += 1
         {score}
         best = ["default/{endpoint}" == name for name in endpoints.ids]
@@ -85,14 +85,17 @@ class Text:
         score: str = "pass",
         type: str = "sample-scorer",  # noqa: A002 - the word of the format
         declaration: str = "",
+        is_filter: bool = False,
     ) -> str:
         """A scorer that sends everything to one endpoint: which version decided shows at the model servers.
 
-        `start` runs at import, `init` and `score` in the methods.
+        `start` runs at import, `init` and `score` in the methods. `is_filter`: a filter that keeps that endpoint alone,
+        for decisions that fall together: the picker spreads those beyond what a score says.
         """
         return SCORER.format(
-            endpoint=endpoint, start=start, init=init, score=score, type=type, declaration=declaration
-        )
+            endpoint=endpoint, start=start, init=init, score=score, type=type, declaration=declaration,
+            base="Filter" if is_filter else "Scorer", method="keep_batch" if is_filter else "score_batch",
+        )  # fmt: skip
 
 
 @pytest.fixture
@@ -412,12 +415,9 @@ class Bay:
             finally:
                 load.stop()
 
-    def pids(self) -> set[int]:
-        return children_of(os.getpid())
-
-
-StartHost = Callable[..., "AsyncContext"]
-AsyncContext = Awaitable[Bay]
+    def plugin_pids(self) -> set[int]:
+        """Processes of plugins that run now; tools of the host are none."""
+        return {pid for pid in children_of(os.getpid()) if "stage0.py" in _command_line(pid)}
 
 
 def host_text(servers: list[ModelServer], source: Path, state: Path, extra: str) -> str:
@@ -490,6 +490,18 @@ def children_of(pid: int) -> set[int]:
                 if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
                     found.add(int(entry.name))
     return found
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+@pytest.fixture(name="is_alive")
+def is_alive_fixture() -> Callable[[int], bool]:
+    return is_alive
 
 
 def is_alive(pid: int) -> bool:

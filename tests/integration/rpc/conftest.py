@@ -6,10 +6,9 @@ import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
-from hotbay_sdk.protocol import Connection, Event, Role
-
 from hotbay.errors import HostError
 from hotbay.rpc.client import PluginClient
+from hotbay_sdk.protocol import Connection, Event, Role
 
 TIMEOUT_S = 5.0
 

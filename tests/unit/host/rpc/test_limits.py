@@ -1,9 +1,8 @@
 """The breaker: opens at the third failure of the last eight, lets probes through, closes on a good answer."""
 
+from hotbay.rpc.limits import HISTORY, OPENS_AT, PROBE_INTERVAL_S, Breaker
 from hypothesis import given
 from hypothesis import strategies as st
-
-from hotbay.rpc.limits import HISTORY, OPENS_AT, PROBE_INTERVAL_S, Breaker
 
 
 def test_breaker_opens_at_the_third_failure_and_not_before() -> None:

@@ -5,6 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.store import EndpointStore
+from hotbay.errors import HostError, PluginFault
+from hotbay.rpc.client import fault_from_wire
+from hotbay.rpc.leases import Generation, Origin
+from hotbay.scheduling.binding import BindingOptions
+from hotbay.scheduling.decision import Picked, Rejected
+from hotbay.scheduling.plan import PlanInput, ProfileEntryPlan, ProfileInput, RefPlan, compile_plan
+from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.router import Router
 from hotbay_sdk import Plugin
 from hotbay_sdk._dispatch import Dispatcher, answer
 from hotbay_sdk.protocol import (
@@ -18,17 +28,6 @@ from hotbay_sdk.protocol import (
     ReplyReceived,
     Role,
 )
-
-from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.store import EndpointStore
-from hotbay.errors import HostError, PluginFault
-from hotbay.rpc.client import fault_from_wire
-from hotbay.rpc.leases import Generation, Origin
-from hotbay.scheduling.binding import BindingOptions
-from hotbay.scheduling.decision import Picked, Rejected
-from hotbay.scheduling.plan import PlanInput, ProfileEntryPlan, ProfileInput, RefPlan, compile_plan
-from hotbay.scheduling.request import InferenceRequest
-from hotbay.scheduling.router import Router
 
 TIMEOUT_S = 5.0
 
@@ -220,7 +219,11 @@ class Bay:
             headers = fields.get("headers", {})
             assert isinstance(headers, dict)
             request = InferenceRequest(
-                id=f"r{index}", model="m", path="/v1/completions", headers=headers, body=prompt.encode(),
+                id=f"r{index}",
+                model="m",
+                path="/v1/completions",
+                headers=headers,
+                body=prompt.encode(),
                 payload={"model": "m", "prompt": prompt},
             )
             self.router.decide(request, future.set_result)

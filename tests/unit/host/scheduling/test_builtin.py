@@ -4,10 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hotbay.scheduling.builtin import PICKERS, max_score, uniform, weighted_random
 from hypothesis import given
 from hypothesis import strategies as st
-
-from hotbay.scheduling.builtin import PICKERS, max_score, uniform, weighted_random
 
 
 def pick(picker, totals: list[float], count: int = 1, mask: list[bool] | None = None, seed: int = 3) -> list[int]:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hotbay_sdk.protocol import TypeDeclaration
-
 from hotbay.errors import InputError, Place
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import BindingOptions, Policy
@@ -18,6 +16,7 @@ from hotbay.scheduling.plan import (
     missing_producers,
 )
 from hotbay.scheduling.registry import DEFAULT_PRODUCERS, TypeIndex
+from hotbay_sdk.protocol import TypeDeclaration
 
 PLACE = Place("picker.yaml", 7, 3)
 

@@ -6,12 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
-from hotbay_sdk import Context, DataProducer, Endpoint, Endpoints, Filter, Picker, Plugin, PreRequest, ProfileHandler
-from hotbay_sdk import Request, Scorer
-
 from hotbay.datalayer.endpoint import Metrics
 from hotbay.scheduling.binding import BindingOptions, Policy
 from hotbay.scheduling.decision import Picked, Rejected
+from hotbay_sdk import (
+    Context,
+    DataProducer,
+    Endpoint,
+    Endpoints,
+    Filter,
+    Picker,
+    Plugin,
+    PreRequest,
+    ProfileHandler,
+    Request,
+    Scorer,
+)
 
 IDLE = Metrics(waiting=0.0)
 

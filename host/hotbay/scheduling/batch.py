@@ -1,0 +1,109 @@
+"""What all calls of a cycle share: the cycle as a call sees it, columns of a batch, and the checks of an answer.
+
+Pure. B is the number of cycles in a batch, E the rows of their common snapshot.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from hotbay_sdk.protocol import ErrorCode, Value
+
+from hotbay.datalayer.snapshot import Snapshot
+from hotbay.scheduling.binding import Binding
+from hotbay.scheduling.fields import request_field
+from hotbay.scheduling.request import InferenceRequest
+
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+
+class BadResultError(Exception):
+    """A plugin's answer has the wrong shape. Says expected and found."""
+
+
+class CycleState(Protocol):
+    """What a call reads and writes of a cycle."""
+
+    request: InferenceRequest
+    snapshot: Snapshot
+    mask: Mask
+    totals: Floats | None
+    data: dict[str, Floats | float]
+    picked: list[int] | None
+    results: dict[str, list[int] | None]
+    chosen: list[str] | None
+    primary: str | None
+
+    def degrade(self, binding: Binding, reason: str) -> None:
+        """Note that the binding's failure policy decided; a fail_closed binding rejects the request."""
+
+
+class Tally(Protocol):
+    """Counts what plugins did wrong without failing."""
+
+    def invalid_scores(self, ref: str, count: int) -> None:
+        """Scores that were not finite or outside [0, 1]."""
+
+    def plugin_error(self, point: str, ref: str, code: str) -> None:
+        """An answer, or a part of one, that a failure policy replaced."""
+
+
+def candidate_bits(cycles: Sequence[CycleState]) -> bytes | None:
+    """Candidates of a batch: nil when every row is one, a shared row of bits, or a row each."""
+    first = cycles[0].mask
+    if all(cycle.mask is first for cycle in cycles):
+        if first.all():
+            return None
+        return np.packbits(first, bitorder="little").tobytes()
+    return np.packbits(np.stack([cycle.mask for cycle in cycles]), axis=1, bitorder="little").tobytes()
+
+
+def request_columns(cycles: Sequence[CycleState], fields: Sequence[str], consumed: Sequence[str]) -> list[object]:
+    """The `requests` argument: declared fields and consumed data, column by column."""
+    values = {name: [request_field(cycle.request, name) for cycle in cycles] for name in fields}
+    data: dict[str, bytes] = {}
+    for name in consumed:
+        column = _data_column([cycle.data.get(name) for cycle in cycles])
+        if column is not None:
+            data[name] = column
+    return [len(cycles), [], None, values, data]
+
+
+def _data_column(parts: Sequence["Floats | float | None"]) -> bytes | None:
+    """One consumed column of a batch; requests whose producer failed get NaN; nil when all failed."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    if isinstance(known[0], np.ndarray):
+        unknown = np.full_like(known[0], np.nan)
+        return np.concatenate([unknown if part is None else part for part in parts], dtype=np.float32).tobytes()
+    return np.array([np.nan if part is None else part for part in parts], dtype="<f4").tobytes()
+
+
+def row_errors(value: Value, steps: int, requests: int) -> dict[tuple[int, int], str]:
+    """Check the `errors` part of a reply; key is (step, request), -1 for a whole batch."""
+    if value is None or value == []:
+        return {}
+    if not isinstance(value, list) or len(value) > steps * (requests + 1):
+        raise BadResultError("errors: expected a list of [step, request, error]")
+    found: dict[tuple[int, int], str] = {}
+    for item in value:
+        if not isinstance(item, list) or len(item) != 3:
+            raise BadResultError("errors: expected items [step, request, error]")
+        step, request, error = item
+        if type(step) is not int or type(request) is not int or not isinstance(error, dict):
+            raise BadResultError("errors: expected items [step, request, error]")
+        if not (0 <= step < steps and -1 <= request < requests):
+            raise BadResultError(f"errors: step {step}, request {request} were not asked")
+        code = error.get("code")
+        found[step, request] = code if isinstance(code, str) and code in _CODES else str(ErrorCode.PLUGIN_ERROR)
+    return found
+
+
+_CODES: Final = frozenset(str(code) for code in ErrorCode)
+
+
+def describe_size(value: Value) -> str:
+    return f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
