@@ -1,4 +1,4 @@
-"""What product figures have in common: real plugin processes of the first-party package, and snapshots of any size.
+"""What figures of the data path have in common: real plugin processes, snapshots of any size, closed loops.
 
 A bench owns an event loop of its own; a sample runs it until its exchanges are done. Processes are children of
 the harness and share its CPU.
@@ -10,33 +10,39 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import numpy as np
 import uvloop
 
+from benchmarks.packages import environment_of
 from benchmarks.probes import Room
+from hotbay.app import PUBLISH_TICK_S
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.metrics import Metrics as HostMetrics
-from hotbay.packages.layout import read_layout
-from hotbay.packages.staging import stage_package
 from hotbay.process.launch import STAGE0, LaunchSpec
 from hotbay.process.log import LogSink
 from hotbay.rollout.instance import Instance, RefSpec, StartOptions
 from hotbay.rpc.leases import Generation, Origin
-from hotbay.scheduling.plan import Plan, PlanInput, ProfileEntryPlan, ProfileInput, RefPlan, compile_plan
+from hotbay.scheduling.binding import BindingOptions
+from hotbay.scheduling.calls import RunCall
+from hotbay.scheduling.plan import Plan, PlanInput, Profile, ProfileEntryPlan, ProfileInput, RefPlan, compile_plan
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.router import Router
-from hotbay.store.blobs import BlobStore
 
 T = TypeVar("T")
 
-SCORERS = ("queue-scorer", "kv-cache-utilization-scorer", "running-requests-size-scorer")
-BODY_BYTES = 1000
+BODY_BYTES: Final = 1000
 """The prototypes of the goals were measured with requests of 1 kB."""
+
+DEADLINE_S: Final = 1.0
+"""Of every call: a neighbour that takes the CPU for the usual 50 ms would otherwise end the run as degraded."""
+
+OPTIONS: Final = StartOptions()
 
 
 class Bench:
@@ -47,40 +53,44 @@ class Bench:
         self._room = room
         self._instances: list[Instance] = []
         self._watches: list[asyncio.Task[None]] = []
+        self._started = 0
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Run on the bench's loop."""
         return self._loop.run_until_complete(work)
 
-    async def start(self, number: int, scorers: Sequence[str]) -> Generation:
-        """A READY process of the package `standard` with these scorers configured."""
-        manifest = read_layout(self._room.root / "build" / "packages" / "standard")[0]
-        site = await self._site()
-        spec = LaunchSpec(
-            interpreter=sys.executable,
-            stage0=STAGE0,
-            environment=str(site),
-            entrypoint=manifest.entrypoint,
-            working_directory="/",
-            level="none",
-            label=f"standard#{number}",
-        )
+    def start(self, layout: Path, types: Sequence[str]) -> Instance:
+        """A process of the layout's package with one ref of each type, named like it."""
+        instance = self.start_ready(layout)
+        self.run(self._create(instance, types))
+        return instance
+
+    def start_ready(self, layout: Path) -> Instance:
+        """A process of the layout's package that is READY."""
+        self._started += 1
+        manifest, site = environment_of(self._room, layout)
+        label = f"{manifest.id}#{self._started}"
+        spec = LaunchSpec(sys.executable, STAGE0, str(site), manifest.entrypoint, "/", "none", label)
+        origin = Origin(manifest.id, manifest.version, manifest.rev, str(manifest.digest))
+        return self.run(self._launch(spec, origin, manifest.types))
+
+    async def _launch(self, spec: LaunchSpec, origin: Origin, types: Sequence[str]) -> Instance:
         instance = Instance.launch(spec, LogSink(spec.label), lambda _: None)
         self._instances.append(instance)
         self._watches.append(self._loop.create_task(instance.watch()))
-        origin = Origin("standard", manifest.version, manifest.rev, str(manifest.digest))
-        options = StartOptions()
-        generation = await instance.handshake(origin, number, manifest.types, options)
-        await instance.configure([RefSpec(name, name, {}) for name in scorers], (), options)
-        return generation
+        await instance.handshake(origin, self._started, types, OPTIONS)
+        return instance
 
-    async def _site(self) -> Path:
-        layout = self._room.root / "build" / "packages" / "standard"
-        store = BlobStore(self._room.build / "state" / "store")
-        return await stage_package(store, read_layout(layout)[0], layout, sys.executable)
+    async def _create(self, instance: Instance, types: Sequence[str]) -> None:
+        instance.install(await instance.create([RefSpec(name, name, {}) for name in types], OPTIONS))
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """End all processes."""
+        self.run(self._stop())
+        self._instances.clear()
+        self._watches.clear()
+
+    async def _stop(self) -> None:
         async with anyio.create_task_group() as group:
             for instance in self._instances:
                 group.start_soon(instance.kill)
@@ -88,7 +98,7 @@ class Bench:
 
     def close(self) -> None:
         """End processes and loop."""
-        self.run(self.stop())
+        self.stop()
         self._loop.close()
 
 
@@ -100,7 +110,13 @@ def open_bench(room: Room) -> Iterator[Bench]:
         yield bench
 
 
-def snapshot_of(endpoints: int, *, seed: int = 7) -> EndpointStore:
+def generation_of(instance: Instance) -> Generation:
+    """The generation of a READY instance."""
+    assert instance.generation is not None, "a bench gives READY instances only"
+    return instance.generation
+
+
+def store_of(endpoints: int, *, seed: int = 7) -> EndpointStore:
     """A store whose snapshot has so many endpoints with random load."""
     rng = np.random.default_rng(seed)
     store = EndpointStore()
@@ -131,21 +147,58 @@ def request_of(number: int) -> InferenceRequest:
 def plan_of(generations: Sequence[Generation]) -> Plan:
     """One profile with every ref of the generations."""
     refs = tuple(
-        RefPlan(name, name, "standard", generation, generation.types[name], {})
+        RefPlan(name, name, generation.origin.package, generation, generation.types[name], {})
         for generation in generations
         for name in generation.handles
     )
     profile = ProfileInput("default", tuple(ProfileEntryPlan(ref.name) for ref in refs))
-    return compile_plan(1, PlanInput(refs, (profile,), {}))
+    return compile_plan(1, PlanInput(refs, (profile,), {ref.name: BindingOptions(deadline_s=DEADLINE_S) for ref in refs}))
+
+
+class _SingleCall(RunCall):
+    """A call that never carries more than one request: what batches are compared with."""
+
+    __slots__ = ()
+
+    def batch_limit(self, rows: int) -> int:
+        """One."""
+        return 1
+
+
+def unbatched(plan: Plan) -> Plan:
+    """The same plan with calls of one request each. For scorers that read no field of a request."""
+    return replace(plan, profiles={name: _unbatched_profile(profile) for name, profile in plan.profiles.items()})
+
+
+def _unbatched_profile(profile: Profile) -> Profile:
+    stages = []
+    for stage in profile.stages:
+        calls = []
+        for call in stage:
+            assert isinstance(call, RunCall), "a profile of scorers has run calls only"
+            calls.append(
+                _SingleCall(
+                    call.generation, call.filters, call.scorers, columns=call.columns, fields=(), consumed=()
+                )
+            )
+        stages.append(tuple(calls))
+    return replace(profile, stages=tuple(stages))
 
 
 class Decider:
-    """A router over some processes, and a closed loop of decisions through it."""
+    """A router over some processes, and a closed loop of decisions through it. Make it on the loop that it uses.
 
-    def __init__(self, store: EndpointStore, generations: Sequence[Generation]) -> None:
+    While it decides, endpoints change and snapshots are published at the host's own tick: the columns that scorers
+    read travel again with each of them.
+    """
+
+    def __init__(self, store: EndpointStore, plan: Plan) -> None:
         self.metrics = HostMetrics()
         self.router = Router(store, self.metrics, seed=1)
-        self.router.publish(plan_of(generations))
+        self.router.publish(plan)
+        self._store = store
+        self._requests = [request_of(number) for number in range(64)]
+        self._ticks = 0
 
     async def decide(self, count: int, in_flight: int) -> list[float]:
         """Make `count` decisions, `in_flight` at a time; return each one's time in seconds."""
@@ -156,6 +209,7 @@ class Decider:
 
         def start() -> None:
             nonlocal started
+            request = self._requests[started % len(self._requests)]
             started += 1
             begun = time.perf_counter()
 
@@ -166,13 +220,27 @@ class Decider:
                 elif len(times) == count:
                     finished.set_result(None)
 
-            self.router.decide(request_of(started), done)
+            self.router.decide(request, done)
+
+        def tick() -> None:
+            nonlocal timer
+            self._change_an_endpoint(loop.time())
+            timer = loop.call_later(PUBLISH_TICK_S, tick)
 
         start_soon: Callable[[Callable[[], None]], object] = loop.call_soon
+        timer = loop.call_soon(tick)
         for _ in range(in_flight):
             start()
         await finished
+        timer.cancel()
         return times
+
+    def _change_an_endpoint(self, now: float) -> None:
+        self._ticks += 1
+        endpoint_id = self._store.snapshot.ids[self._ticks % self._store.snapshot.rows]
+        load = float(self._ticks % 50)
+        self._store.update_metrics(endpoint_id, Metrics(waiting=load, running=load, kv_usage=load / 50), now)
+        self._store.publish(now)
 
 
 def check_undegraded(metrics: HostMetrics) -> None:
@@ -180,4 +248,3 @@ def check_undegraded(metrics: HostMetrics) -> None:
     degraded = dict(metrics.degradations.items())
     if degraded:
         raise RuntimeError(f"decisions were degraded while measuring: {degraded}")
-

@@ -84,6 +84,7 @@ class Host:
         self._not_ready: tuple[str, ...] = ("starting",)
         self._supervisor: Supervisor | None = None
         self._router: Router | None = None
+        self._discovery: Discovery | None = None
         self._problems: tuple[Problem, ...] = ()
         self._started_at = time.monotonic()
 
@@ -112,11 +113,13 @@ class Host:
     ) -> None:
         config = self._config
         find_level(config.isolation.level)
-        discovery = self._discovery()
+        discovery, follows_file = self._make_discovery()
+        self._discovery = discovery
         await discovery.load()
         router = self._router = Router(self._endpoints, self._metrics)
         supervisor = await self._start_plugins(state, router, group)
-        group.start_soon(discovery.run)
+        if follows_file:
+            group.start_soon(discovery.run)
         group.start_soon(self._publish)
         await group.start(Scraper(self._endpoints, interval_s=self._scrape_interval_s()).run)
         gateway = self._gateway(router)
@@ -146,14 +149,16 @@ class Host:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _discovery(self) -> Discovery:
+    def _make_discovery(self) -> tuple[Discovery, bool]:
+        """The discovery, and whether its file is to be followed."""
+        configured = configured_endpoints(self._config.endpoints)
         reference = self._picker.data_layer.discovery
         entry = self._picker.plugin(reference.ref) if reference is not None else None
-        file = None
-        if entry is not None:
-            parameters = read_file_discovery(self._picker, entry)
-            file = self._picker_directory / parameters.path
-        return Discovery(self._endpoints, configured=configured_endpoints(self._config.endpoints), file=file)
+        if entry is None:
+            return Discovery(self._endpoints, configured=configured), False
+        parameters = read_file_discovery(self._picker, entry)
+        file = self._picker_directory / parameters.path
+        return Discovery(self._endpoints, configured=configured, file=file), parameters.watch_file
 
     def _scrape_interval_s(self) -> float:
         for source in self._picker.data_layer.sources:
@@ -255,10 +260,12 @@ class Host:
     # -- reload ----------------------------------------------------------------------------------
 
     async def adopt(self, config: HostConfig, picker: PickerConfig) -> None:
-        """Put a changed scheduling configuration in force, or raise `HostError` with the old one going on."""
-        supervisor = self._supervisor
+        """Put changed scheduling and endpoints in force, or raise `HostError` with the old ones going on."""
+        supervisor, discovery = self._supervisor, self._discovery
         assert supervisor is not None, "reloads follow the start"
+        assert discovery is not None, "reloads follow the start"
         await supervisor.adopt(Wanted(picker, binding_options(config), config.types))
+        discovery.configure(configured_endpoints(config.endpoints))
 
     def report_problems(self, problems: tuple[Problem, ...]) -> None:
         """What is wrong with the configuration files as they are now, for status."""

@@ -177,7 +177,7 @@ async def follow_files(host: Host, given: Given, loaded: Loaded) -> None:
             logger.warning("reload_failed last_good=kept code=%s: %s", error.code, error.message)
         else:
             host.report_problems(())
-            for name in _needs_restart(fresh.host, state.host):
+            for name in _needs_restart(fresh, state):
                 logger.warning("reload_ignored field=%s: it acts at the next start", name)
             state = replace(fresh, files=state.files)
             logger.info("reload_applied file=%s", content.path)
@@ -186,16 +186,18 @@ async def follow_files(host: Host, given: Given, loaded: Loaded) -> None:
         await watch_files(tuple(loaded.files), changed, known=loaded.files)
 
 
-_LIVE_FIELDS: Final = frozenset({"scheduling", "bindings", "types"})
+_LIVE_FIELDS: Final = frozenset({"scheduling", "bindings", "types", "endpoints"})
 
 
 def _same(fresh: Loaded, state: Loaded) -> bool:
     return fresh.picker == state.picker and fresh.host == state.host
 
 
-def _needs_restart(fresh: HostConfig, current: HostConfig) -> list[str]:
-    return [
+def _needs_restart(fresh: Loaded, state: Loaded) -> list[str]:
+    """What changed in the files and acts at the next start only."""
+    names = [
         name
-        for name in type(fresh).model_fields
-        if name not in _LIVE_FIELDS and getattr(fresh, name) != getattr(current, name)
+        for name in type(fresh.host).model_fields
+        if name not in _LIVE_FIELDS and getattr(fresh.host, name) != getattr(state.host, name)
     ]
+    return names + ["dataLayer"] * (fresh.picker.data_layer != state.picker.data_layer)

@@ -138,13 +138,7 @@ class PackageEntry(Section):
 class Binding(Section):
     """What the EndpointPickerConfig has no place for, by plugin ref: failure policy and deadline."""
 
-    on_failure: (
-        Annotated[
-            Literal["skip", "neutral", "fallback", "fail_closed"],
-            only({"last_good": "write skip, neutral, fallback or fail_closed"}),
-        ]
-        | None
-    ) = None
+    on_failure: Literal["skip", "neutral", "last_good", "fallback", "fail_closed"] | None = None
     neutral: float = Field(default=0.0, ge=0, le=1)
     deadline_s: PositiveDuration | None = Field(default=None, alias="deadline")
 

@@ -68,9 +68,9 @@ class Remote:
         values = None
         if columns and (epoch != snapshot.epoch or held != columns):
             values = {name: snapshot.column_bytes(name) for name in columns}
-        self._sent = (
-            (snapshot.epoch, snapshot.membership, columns or held) if columns else (epoch, snapshot.membership, held)
-        )
+        # A view of another epoch takes the place of the one that is held, columns and all, also when it brings none.
+        kept = held if epoch == snapshot.epoch else ()
+        self._sent = (snapshot.epoch, snapshot.membership, columns or kept)
         return [snapshot.epoch, snapshot.rows, snapshot.membership, ids, values]
 
     def forget_view(self) -> None:

@@ -312,6 +312,22 @@ def test_neutral_score_stands_in_with_its_weight(in_loop: Callable) -> None:
     in_loop(body)
 
 
+def test_last_good_scores_stand_in_until_the_endpoints_change(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE, b=IDLE)
+        client = bay.plugin(table_scorer(), [("s", "table-scorer", {"b": 1.0})])
+        bay.publish("s", options={"s": BindingOptions(on_failure=Policy.LAST_GOOD)})
+        assert await bay.names(1) == ["b"]
+        client.die()
+        answers = [(await bay.decide())[0] for _ in range(20)]
+        assert {(a.endpoint.name, a.degraded) for a in answers} == {("b", (("s", "CRASHED"),))}
+        bay.endpoints(a=IDLE, b=IDLE, c=IDLE)
+        picked = Counter([(await bay.names(1))[0] for _ in range(60)])
+        assert set(picked) == {"a", "b", "c"}
+
+    in_loop(body)
+
+
 @pytest.mark.parametrize(
     "tamper",
     [

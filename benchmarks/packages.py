@@ -1,0 +1,121 @@
+"""The plugin packages that figures run, as layouts under `build/bench/packages`, and their installed environments.
+
+`gateway/` holds the first-party packages; `standard` is there three times under different ids, with one scorer of
+each in use, so that three scorers are three processes. `echo/` is the cheapest plugin there is. Nothing is fetched:
+every wheel comes from a first-party package.
+"""
+
+import base64
+import csv
+import functools
+import hashlib
+import io
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import anyio
+from packaging.utils import parse_wheel_filename
+
+from benchmarks.probes import Room
+from hotbay.packages.layout import blob_path, read_layout, write_layout
+from hotbay.packages.manifest import Blob, Manifest
+from hotbay.packages.staging import stage_package
+from hotbay.store.blobs import BlobStore
+from hotbay.store.digests import digest_of
+
+STANDARD: Final = "standard"
+SCORERS: Final[Mapping[str, str]] = {
+    "queue-scorer": STANDARD,
+    "kv-cache-utilization-scorer": "standard-kv",
+    "running-requests-size-scorer": "standard-running",
+}
+"""The three scorers of the decision figures, and the package that provides each where they are three processes."""
+
+PREFIX_CACHE: Final = "prefix-cache"
+
+_ECHO_SOURCE: Final = Path(__file__).with_name("echo_plugin.py")
+_ECHO_MODULE: Final = "hotbay_bench_echo"
+_ECHO_NEEDS: Final = frozenset({"hotbay-sdk", "msgpack"})
+_ZIP_DATE: Final = (2025, 1, 1, 0, 0, 0)
+
+
+def first_party(room: Room, name: str) -> Path:
+    """The layout that `make` built."""
+    return room.root / "build" / "packages" / name
+
+
+@functools.cache
+def gateway_packages(room: Room) -> Path:
+    """A source directory with the prefix cache and the three copies of `standard`."""
+    folder = room.build / "packages" / "gateway"
+    for name in SCORERS.values():
+        _write_copy(first_party(room, STANDARD), folder / name, name)
+    _write_copy(first_party(room, PREFIX_CACHE), folder / PREFIX_CACHE, PREFIX_CACHE)
+    return folder
+
+
+def _write_copy(layout: Path, out: Path, name: str) -> None:
+    manifest = read_layout(layout)[0]
+    wheels = {blob.name: blob_path(layout, blob.digest) for blob in manifest.blobs}
+    write_layout(out, manifest.model_copy(update={"id": name}), wheels)
+
+
+@functools.cache
+def echo_package(room: Room) -> Path:
+    """The layout of the echo plugin: its wheel, the SDK's and msgpack's, and no numpy."""
+    source = first_party(room, STANDARD)
+    manifest = read_layout(source)[0]
+    needed = [blob for blob in manifest.blobs if parse_wheel_filename(blob.name)[0] in _ECHO_NEEDS]
+    wheel = _write_wheel(room.build / "packages", _ECHO_SOURCE.read_bytes())
+    content = wheel.read_bytes()
+    own = Blob(name=wheel.name, digest=digest_of(content), size=len(content))
+    wheels = {blob.name: blob_path(source, blob.digest) for blob in needed} | {wheel.name: wheel}
+    out = room.build / "packages" / "echo"
+    write_layout(out, _echo_manifest(manifest, (own, *needed)), wheels)
+    return out
+
+
+def _echo_manifest(standard: Manifest, blobs: tuple[Blob, ...]) -> Manifest:
+    changes = {
+        "id": "bench-echo",
+        "version": "1.0.0",
+        "entrypoint": f"{_ECHO_MODULE}:plugin",
+        "types": ("echo-scorer",),
+        "blobs": blobs,
+        "description": "Answers without looking.",
+    }
+    return standard.model_copy(update=changes)
+
+
+def _write_wheel(folder: Path, source: bytes) -> Path:
+    """Write the one-module wheel; equal sources give equal bytes."""
+    info = f"{_ECHO_MODULE}-1.0.0.dist-info"
+    files = {
+        f"{_ECHO_MODULE}.py": source,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: hotbay-bench-echo\nVersion: 1.0.0\nRequires-Dist: hotbay-sdk\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: hotbay\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
+    for name, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.writerow([name, f"sha256={digest}", len(content)])
+    rows.writerow([f"{info}/RECORD", "", ""])
+    files[f"{info}/RECORD"] = record.getvalue().encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_ECHO_MODULE}-1.0.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _ZIP_DATE), content)
+    return path
+
+
+@functools.cache
+def environment_of(room: Room, layout: Path) -> tuple[Manifest, Path]:
+    """The manifest and the `site` folder of a layout's package, installed by the product's own routine."""
+    manifest = read_layout(layout)[0]
+    store = BlobStore(room.build / "state" / "store")
+    return manifest, anyio.run(stage_package, store, manifest, layout, sys.executable)
