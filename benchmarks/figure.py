@@ -31,13 +31,17 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row. `value` and `against` are `PROBE:QUANTITY`; `id` is a goal's, or that of a field failure."""
+    """One row. `value` and `against` are `PROBE:QUANTITY`; `id` is a goal's, or that of a field failure.
+
+    `note` is what has to be known beyond the title to read the number; it goes into the JSON.
+    """
 
     id: str
     title: str
     value: str
     against: str | None = None
     goal: Goal | None = None
+    note: str = ""
 
     @property
     def probes(self) -> tuple[str, ...]:
@@ -58,13 +62,17 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A figure's outcome: medians over the rounds, with the range of `value` that the rounds showed."""
+    """A figure's outcome: medians over the rounds, with the range of `value` that the rounds showed.
+
+    `absolute` and `floor` are the medians of the two halves of a ratio; `value` is that of the ratio itself.
+    """
 
     figure: Figure
     value: float | None
     low: float | None
     high: float | None
     absolute: float | None
+    floor: float | None
     missing: str
 
     @property
@@ -79,9 +87,10 @@ def evaluate(figure: Figure, samples: Mapping[str, Sequence[float]], unavailable
     """Reduce the rounds' samples, keyed `PROBE:QUANTITY` and one per round, to the figure's row."""
     reasons = [unavailable[probe] for probe in figure.probes if probe in unavailable]
     if reasons:
-        return Measured(figure, None, None, None, None, missing="; ".join(reasons))
+        return Measured(figure, None, None, None, None, None, missing="; ".join(reasons))
     absolutes = samples[figure.value]
-    values = list(absolutes)
-    if figure.against is not None:
-        values = [value / floor for value, floor in zip(absolutes, samples[figure.against], strict=True)]
-    return Measured(figure, median(values), min(values), max(values), median(absolutes), missing="")
+    if figure.against is None:
+        return Measured(figure, median(absolutes), min(absolutes), max(absolutes), median(absolutes), None, missing="")
+    floors = samples[figure.against]
+    values = [value / floor for value, floor in zip(absolutes, floors, strict=True)]
+    return Measured(figure, median(values), min(values), max(values), median(absolutes), median(floors), missing="")

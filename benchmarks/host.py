@@ -10,16 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import hotbay.demo
-from benchmarks.load import Load
-from benchmarks.packages import PREFIX_CACHE, SCORERS, gateway_packages
-from benchmarks.probes import Room, Sample
 from hotbay.datalayer.exposition import PageReader
+
+from benchmarks.load import Load
+from benchmarks.packages import SCORERS, gateway_packages
+from benchmarks.probes import Room, Sample
 
 START_TIMEOUT_S: Final = 180.0
 """A first run builds four environments, three of them with numpy."""
@@ -27,6 +28,7 @@ START_TIMEOUT_S: Final = 180.0
 STOP_TIMEOUT_S: Final = 15.0
 PAGE_TIMEOUT_S: Final = 10.0
 LOOK_INTERVAL_S: Final = 0.02
+LOG_TAIL_CHARACTERS: Final = 2000
 _TETHER: Final = Path(hotbay.demo.__file__).with_name("tether.py")
 _SERVES: Final = "hotbay serves on http://127.0.0.1:"
 
@@ -93,18 +95,19 @@ class HostProcess:
     def wait_ready(self, plugins: int) -> None:
         """Return when it serves with so many plugins. Raises `RuntimeError` if it ends, or is not ready in time."""
         self._wait("to listen", lambda: _SERVES in self._log.read_text(), START_TIMEOUT_S)
-        text = self._log.read_text()
-        self.port = int(text.partition(_SERVES)[2].split()[0])
-        self._wait(f"for {plugins} plugins", lambda: f"ready plugins={plugins}" in self._log.read_text(), START_TIMEOUT_S)
+        self.port = int(self._log.read_text().partition(_SERVES)[2].split()[0])
+        ready = f"ready plugins={plugins}\n"
+        self._wait(f"for {plugins} plugins", lambda: ready in self._log.read_text(), START_TIMEOUT_S)
 
     def _wait(self, what: str, reached: Callable[[], bool], timeout_s: float) -> None:
         end = time.monotonic() + timeout_s
         while not reached():
             if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the host ended or made us wait {what}; {self._log} ends:\n{self._log.read_text()[-2000:]}")
+                tail = self._log.read_text()[-LOG_TAIL_CHARACTERS:]
+                raise RuntimeError(f"the host ended or made us wait {what}; {self._log} ends:\n{tail}")
             time.sleep(LOOK_INTERVAL_S)
 
-    def counters(self) -> dict[str, float]:
+    def counters(self) -> Mapping[str, float]:
         """The counters that tell a good sample, summed over their labels."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PAGE_TIMEOUT_S)
         try:
@@ -112,10 +115,7 @@ class HostProcess:
             page = _READER.read(connection.getresponse().read())
         finally:
             connection.close()
-        totals: dict[str, float] = {}
-        for sample in page.samples:
-            totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-        return totals
+        return {name: sum(sample.value for sample in samples) for name, samples in page.samples.items()}
 
     def measure(self, room: Room, load: Load, *, endpoints: int) -> Sample:
         """Apply the load. Raises `RuntimeError` unless every request was served, decided and not degraded."""
@@ -144,7 +144,7 @@ class HostProcess:
 
 
 def check_sample(
-    before: dict[str, float], after: dict[str, float], sample: Sample, *, most_connects: int
+    before: Mapping[str, float], after: Mapping[str, float], sample: Sample, *, most_connects: int
 ) -> None:
     """Judge a sample by the host's counters around it. Raises `RuntimeError` with what is wrong."""
     grown = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in (*_WRONG, _CONNECTS, _DECISIONS)}
@@ -165,7 +165,8 @@ def open_host(room: Room, name: str, ports: Sequence[int], *, prefix_index: bool
     (folder / "picker.yaml").write_text(picker_text(prefix_index=prefix_index))
     config = folder / "host.yaml"
     config.write_text(host_text(gateway_packages(room), ports, prefix_index=prefix_index))
-    command = [sys.executable, str(_TETHER), str(os.getpid()), sys.executable, "-m", "hotbay.cli", "run", "-c", str(config)]
+    tether = [sys.executable, str(_TETHER), str(os.getpid())]
+    command = [*tether, sys.executable, "-m", "hotbay.cli", "run", "-c", str(config)]
     log = folder / "host.log"
     with log.open("wb") as opened:
         process = subprocess.Popen(
@@ -178,6 +179,3 @@ def open_host(room: Room, name: str, ports: Sequence[int], *, prefix_index: bool
         yield host
     finally:
         host.end()
-
-
-__all__ = ["PREFIX_CACHE", "HostProcess", "check_sample", "host_text", "open_host", "picker_text"]

@@ -38,5 +38,7 @@ class Load:
             room, "http_load", port, self.connections, self.seconds, room.load_cpu, self.path, int(self.streamed)
         )
         if sample["failed"] or not sample["count"]:
-            raise RuntimeError(f"{sample['failed']:.0f} of {sample['count']:.0f} requests failed while measuring: {self}")
+            raise RuntimeError(
+                f"{sample['failed']:.0f} of {sample['count']:.0f} requests failed while measuring: {self}"
+            )
         return sample

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from packaging.utils import parse_wheel_filename
-
-from benchmarks.probes import Room
 from hotbay.packages.layout import blob_path, read_layout, write_layout
 from hotbay.packages.manifest import Blob, Manifest
 from hotbay.packages.staging import stage_package
 from hotbay.store.blobs import BlobStore
 from hotbay.store.digests import digest_of
+from packaging.utils import parse_wheel_filename
+
+from benchmarks.probes import Room
 
 STANDARD: Final = "standard"
 SCORERS: Final[Mapping[str, str]] = {

@@ -17,9 +17,6 @@ from typing import Final, TypeVar
 import anyio
 import numpy as np
 import uvloop
-
-from benchmarks.packages import environment_of
-from benchmarks.probes import Room
 from hotbay.app import PUBLISH_TICK_S
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.store import EndpointStore
@@ -29,10 +26,14 @@ from hotbay.process.log import LogSink
 from hotbay.rollout.instance import Instance, RefSpec, StartOptions
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import BindingOptions
-from hotbay.scheduling.calls import RunCall
-from hotbay.scheduling.plan import Plan, PlanInput, Profile, ProfileEntryPlan, ProfileInput, RefPlan, compile_plan
+from hotbay.scheduling.compiler import compile_plan
+from hotbay.scheduling.plan import Plan, PlanInput, Profile, ProfileEntryPlan, ProfileInput, RefPlan
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.router import Router
+from hotbay.scheduling.run_call import RunCall
+
+from benchmarks.packages import environment_of
+from benchmarks.probes import Room
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ class Bench:
     def start(self, layout: Path, types: Sequence[str]) -> Instance:
         """A process of the layout's package with one ref of each type, named like it."""
         instance = self.start_ready(layout)
-        self.run(self._create(instance, types))
+        self.configure(instance, types)
         return instance
 
     def start_ready(self, layout: Path) -> Instance:
@@ -73,6 +74,10 @@ class Bench:
         spec = LaunchSpec(sys.executable, STAGE0, str(site), manifest.entrypoint, "/", "none", label)
         origin = Origin(manifest.id, manifest.version, manifest.rev, str(manifest.digest))
         return self.run(self._launch(spec, origin, manifest.types))
+
+    def configure(self, instance: Instance, types: Sequence[str]) -> None:
+        """Make one ref of each type, named like it."""
+        self.run(self._create(instance, types))
 
     async def _launch(self, spec: LaunchSpec, origin: Origin, types: Sequence[str]) -> Instance:
         instance = Instance.launch(spec, LogSink(spec.label), lambda _: None)
@@ -147,12 +152,14 @@ def request_of(number: int) -> InferenceRequest:
 def plan_of(generations: Sequence[Generation]) -> Plan:
     """One profile with every ref of the generations."""
     refs = tuple(
-        RefPlan(name, name, generation.origin.package, generation, generation.types[name], {})
+        RefPlan(name, name, generation.origin.plugin_id, generation, generation.types[name], {})
         for generation in generations
         for name in generation.handles
     )
     profile = ProfileInput("default", tuple(ProfileEntryPlan(ref.name) for ref in refs))
-    return compile_plan(1, PlanInput(refs, (profile,), {ref.name: BindingOptions(deadline_s=DEADLINE_S) for ref in refs}))
+    return compile_plan(
+        1, PlanInput(refs, (profile,), {ref.name: BindingOptions(deadline_s=DEADLINE_S) for ref in refs})
+    )
 
 
 class _SingleCall(RunCall):
@@ -177,12 +184,27 @@ def _unbatched_profile(profile: Profile) -> Profile:
         for call in stage:
             assert isinstance(call, RunCall), "a profile of scorers has run calls only"
             calls.append(
-                _SingleCall(
-                    call.generation, call.filters, call.scorers, columns=call.columns, fields=(), consumed=()
-                )
+                _SingleCall(call.generation, call.filters, call.scorers, columns=call.columns, fields=(), consumed=())
             )
         stages.append(tuple(calls))
     return replace(profile, stages=tuple(stages))
+
+
+class _Ticker:
+    """Calls back at the host's publishing tick, now and until it is stopped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+        self._loop = loop
+        self._act = act
+        self._timer: asyncio.Handle = loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._act()
+        self._timer = self._loop.call_later(PUBLISH_TICK_S, self._tick)
+
+    def stop(self) -> None:
+        """No call follows."""
+        self._timer.cancel()
 
 
 class Decider:
@@ -197,45 +219,44 @@ class Decider:
         self.router = Router(store, self.metrics, seed=1)
         self.router.publish(plan)
         self._store = store
-        self._requests = [request_of(number) for number in range(64)]
         self._ticks = 0
 
-    async def decide(self, count: int, in_flight: int) -> list[float]:
-        """Make `count` decisions, `in_flight` at a time; return each one's time in seconds."""
+    async def decide(self, seconds: float, in_flight: int) -> list[float]:
+        """Begin decisions for so long, `in_flight` at a time; return each one's time in seconds once all are made.
+
+        Nothing is in flight when it returns: the loop stands still until the next sample, and deadlines do not.
+        """
         loop = asyncio.get_running_loop()
         finished = loop.create_future()
         times: list[float] = []
-        started = 0
+        deciding = in_flight
+        end = time.perf_counter() + seconds
 
-        def start() -> None:
-            nonlocal started
-            request = self._requests[started % len(self._requests)]
-            started += 1
+        def start(request: InferenceRequest) -> None:
             begun = time.perf_counter()
 
             def done(_: object) -> None:
-                times.append(time.perf_counter() - begun)
-                if started < count:
-                    start_soon(start)
-                elif len(times) == count:
+                nonlocal deciding
+                now = time.perf_counter()
+                times.append(now - begun)
+                if now < end:
+                    loop.call_soon(start, request)
+                    return
+                deciding -= 1
+                if deciding == 0:
                     finished.set_result(None)
 
             self.router.decide(request, done)
 
-        def tick() -> None:
-            nonlocal timer
-            self._change_an_endpoint(loop.time())
-            timer = loop.call_later(PUBLISH_TICK_S, tick)
-
-        start_soon: Callable[[Callable[[], None]], object] = loop.call_soon
-        timer = loop.call_soon(tick)
-        for _ in range(in_flight):
-            start()
+        ticker = _Ticker(loop, self._change_an_endpoint)
+        for number in range(in_flight):
+            start(request_of(number))
         await finished
-        timer.cancel()
+        ticker.stop()
         return times
 
-    def _change_an_endpoint(self, now: float) -> None:
+    def _change_an_endpoint(self) -> None:
+        now = asyncio.get_running_loop().time()
         self._ticks += 1
         endpoint_id = self._store.snapshot.ids[self._ticks % self._store.snapshot.rows]
         load = float(self._ticks % 50)

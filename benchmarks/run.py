@@ -5,18 +5,22 @@ a benchmark informs, it does not judge.
 import argparse
 import os
 import random
+import time
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.figure import Chart, Figure, evaluate
 from benchmarks.figures import CHARTS, FIGURES, PROBES
+from benchmarks.machine import machine_facts, moment
 from benchmarks.probes import Probe, Room
 from benchmarks.report import draw_charts, draw_goals, print_table, write_json
 from benchmarks.rounds import run_rounds
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 7
+WIDTH = 100
+"""Columns of output that is no terminal's."""
 
 
 def main() -> None:
@@ -28,6 +32,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the order within the rounds")
     options = parser.parse_args()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     figures = select_figures(FIGURES, options.only)
     if not figures or options.rounds < 1:
         parser.error("--only names no figure (see --list), or --rounds is less than 1")
@@ -58,14 +64,26 @@ def measure(figures: tuple[Figure, ...], console: Console, *, rounds: int, seed:
     room.build.mkdir(parents=True, exist_ok=True)
     os.sched_setaffinity(0, {cpus[0]})
     charts = CHARTS if figures == FIGURES else ()
+    begun, begun_s = moment(), time.monotonic()
     with console.status("opening") as status:
         outcome = run_rounds(
             needed_probes(figures, charts), room, rounds=rounds, order=random.Random(seed), progress=status.update
         )
+    ended, took_s = moment(), time.monotonic() - begun_s
     rows = [evaluate(figure, outcome.samples, outcome.unavailable) for figure in figures]
     print_table(rows, console)
-    paths = [write_json(rows, outcome, room, rounds=rounds), *draw_goals(rows, room)]
+    facts = {
+        "begun": begun,
+        "ended": ended,
+        "took_s": round(took_s, 1),
+        "rounds": rounds,
+        "machine": machine_facts(room),
+    }
+    paths = [write_json(rows, outcome, facts, room), *draw_goals(rows, room)]
     paths += draw_charts(charts, outcome.samples, room)
+    measured = sum(row.value is not None for row in rows)
+    console.print(f"{measured} of {len(rows)} figures measured in {rounds} rounds, {took_s:.0f} s; ", end="")
+    console.print(f"load average {begun['load_average']} before, {ended['load_average']} after")
     for path in paths:
         console.print(f"wrote {path.relative_to(ROOT)}")
 

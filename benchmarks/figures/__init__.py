@@ -4,10 +4,10 @@ A module here may import hotbay; the harness may not.
 """
 
 from benchmarks.figure import Chart, Figure
-from benchmarks.figures import decision, floor, start
+from benchmarks.figures import decision, echo, floor, gateway, start
 from benchmarks.probes import Probe
 
-SUBJECTS = (floor, start, decision)
+SUBJECTS = (floor, echo, decision, start, gateway)
 
 PROBES: tuple[Probe, ...] = tuple(probe for subject in SUBJECTS for probe in subject.PROBES)
 FIGURES: tuple[Figure, ...] = tuple(figure for subject in SUBJECTS for figure in subject.FIGURES)

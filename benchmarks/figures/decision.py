@@ -1,47 +1,50 @@
 """Decisions: one scorer call and whole decisions, with real plugin processes over the real protocol."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from hotbay.datalayer.store import EndpointStore
+from hotbay.scheduling.plan import Plan
 
 from benchmarks.figure import Bound, Chart, Figure, Goal
 from benchmarks.figures.floor import FAN_OUT, PIPE
+from benchmarks.packages import SCORERS, STANDARD, first_party
 from benchmarks.probes import Probe, Room, Sample, TakeSample, percentiles
-from benchmarks.product import SCORERS, Bench, Decider, check_undegraded, open_bench, snapshot_of
-
-from hotbay.datalayer.store import EndpointStore
-from hotbay.rpc.leases import Generation
+from benchmarks.product import (
+    Bench,
+    Decider,
+    check_undegraded,
+    generation_of,
+    open_bench,
+    plan_of,
+    store_of,
+    unbatched,
+)
 
 SIZES = (10, 100, 1000, 5000)
 LOADS = (1, 16, 64)
-CALLS = 2000
-DECISIONS = 6000
+SAMPLE_S = 0.5
+ENDPOINTS = 100
+UNBATCHED = "decision.unbatched"
+
+NAMES = tuple(SCORERS)
+NOTE = "guard, metrics and batches on; isolation none; no prefix index; snapshots published every 20 ms"
 
 
 def scorer_probe(endpoints: int) -> Probe:
     """One scorer in one process, one decision at a time: the call is nearly all of it."""
-
-    @contextmanager
-    def open_scorer(room: Room) -> Iterator[TakeSample]:
-        with open_bench(room) as bench:
-            generation = bench.run(bench.start(1, SCORERS[:1]))
-            yield _sampler(bench, endpoints, [generation], count=CALLS, in_flight=1)
-
-    return Probe(f"scorer.{endpoints}", open_scorer)
+    return _probe(f"scorer.{endpoints}", [NAMES[:1]], endpoints=endpoints, in_flight=1)
 
 
 def decision_probe(processes: int, in_flight: int) -> Probe:
-    """Whole decisions with three scorers in one or three processes, E = 100."""
+    """Whole decisions with three scorers in one or three processes."""
+    return _probe(decision_name(processes, in_flight), _groups(processes), in_flight=in_flight)
 
-    @contextmanager
-    def open_decisions(room: Room) -> Iterator[TakeSample]:
-        with open_bench(room) as bench:
-            groups = [SCORERS] if processes == 1 else [(name,) for name in SCORERS]
-            generations = [bench.run(bench.start(n, names)) for n, names in enumerate(groups, 1)]
-            count = CALLS if in_flight == 1 else DECISIONS
-            yield _sampler(bench, 100, generations, count=count, in_flight=in_flight)
 
-    return Probe(decision_name(processes, in_flight), open_decisions)
+def unbatched_probe() -> Probe:
+    """As three processes with most in flight, but every call carries one request."""
+    return _probe(UNBATCHED, _groups(3), in_flight=LOADS[-1], change=unbatched)
 
 
 def decision_name(processes: int, in_flight: int) -> str:
@@ -49,87 +52,83 @@ def decision_name(processes: int, in_flight: int) -> str:
     return f"decision.{processes}x{in_flight}"
 
 
-def _sampler(
-    bench: Bench, endpoints: int, generations: Sequence[Generation], *, count: int, in_flight: int
-) -> TakeSample:
-    store = snapshot_of(endpoints)
-    decider = bench.run(_decider(store, generations))
-
-    def take() -> Sample:
-        begun = time.perf_counter()
-        times = bench.run(decider.decide(count, in_flight))
-        elapsed = time.perf_counter() - begun
-        check_undegraded(decider.metrics)
-        return {**percentiles(times), "per_s": count / elapsed}
-
-    return take
+def _groups(processes: int) -> Sequence[Sequence[str]]:
+    return [NAMES] if processes == 1 else [(name,) for name in NAMES]
 
 
-async def _decider(store: EndpointStore, generations: Sequence[Generation]) -> Decider:
+def _probe(
+    name: str,
+    groups: Sequence[Sequence[str]],
+    *,
+    in_flight: int,
+    endpoints: int = ENDPOINTS,
+    change: Callable[[Plan], Plan] = lambda plan: plan,
+) -> Probe:
+    @contextmanager
+    def open_decisions(room: Room) -> Iterator[TakeSample]:
+        layout = first_party(room, STANDARD)
+        with open_bench(room) as bench:
+            generations = [generation_of(bench.start(layout, names)) for names in groups]
+            decider = bench.run(_decider(store_of(endpoints), change(plan_of(generations))))
+            yield lambda: _sample(bench, decider, in_flight)
+
+    return Probe(name, open_decisions)
+
+
+def _sample(bench: Bench, decider: Decider, in_flight: int) -> Sample:
+    begun = time.perf_counter()
+    times = bench.run(decider.decide(SAMPLE_S, in_flight))
+    elapsed = time.perf_counter() - begun
+    check_undegraded(decider.metrics)
+    return {**percentiles(times), "per_s": len(times) / elapsed}
+
+
+async def _decider(store: EndpointStore, plan: Plan) -> Decider:
     """A router takes the running loop, so it is made on it."""
-    return Decider(store, generations)
+    return Decider(store, plan)
 
 
 PROBES = (
     *(scorer_probe(size) for size in SIZES),
     *(decision_probe(processes, load) for processes in (1, 3) for load in LOADS),
+    unbatched_probe(),
 )
+
+
+def _scorer_figure(size: int) -> Figure:
+    title = f"one scorer call, E = {size}"
+    if size == ENDPOINTS:
+        goal = Goal(Bound.AT_MOST, 7.5)
+        return Figure("G2", title, f"scorer.{size}:p50_us", f"{PIPE}:p50_us", goal, note=NOTE)
+    return Figure(f"E{size}", title, f"scorer.{size}:p50_us", f"{PIPE}:p50_us", note=NOTE)
+
+
+def _rate_figure(processes: int, load: int) -> Figure:
+    title = f"decisions, {processes} process{'es' if processes > 1 else ''}, {load} in flight"
+    value = f"{decision_name(processes, load)}:per_s"
+    if (processes, load) == (3, 64):
+        return Figure("G5", title, value, f"{PIPE}:per_s", Goal(Bound.AT_LEAST, 0.4), note=NOTE)
+    return Figure(f"D{processes}x{load}", title, value, f"{PIPE}:per_s", note=NOTE)
+
 
 FIGURES = (
-    *(
-        Figure(f"scorer-{size}", f"one scorer, one decision, E = {size}", f"scorer.{size}:p50_us", f"{PIPE}:p50_us")
-        for size in SIZES
-        if size != 100
-    ),
-    Figure(
-        "G2",
-        "one scorer, one decision, E = 100 ÷ pipe floor",
-        "scorer.100:p50_us",
-        f"{PIPE}:p50_us",
-        goal=Goal(Bound.AT_MOST, 7.5),
-    ),
-    Figure(
-        "G3", "one scorer, E = 5000 ÷ E = 10", "scorer.5000:p50_us", "scorer.10:p50_us", goal=Goal(Bound.AT_MOST, 1.8)
-    ),
-    Figure(
-        "G4",
-        "whole decision, 3 processes, E = 100 ÷ fan-out floor",
-        "decision.3x1:p50_us",
-        f"{FAN_OUT}:p50_us",
-        goal=Goal(Bound.AT_MOST, 5.5),
-    ),
-    Figure("G4-tail", "the same, p99 ÷ p50", "decision.3x1:p99_us", "decision.3x1:p50_us", goal=Goal(Bound.AT_MOST, 3)),
-    Figure(
-        "G5",
-        "decisions/s, 64 in flight, 3 processes ÷ pipe exchanges/s",
-        "decision.3x64:per_s",
-        f"{PIPE}:per_s",
-        goal=Goal(Bound.AT_LEAST, 0.4),
-    ),
-    *(
-        Figure(
-            f"decisions-{processes}x{load}",
-            f"decisions/s, {processes} process(es), {load} in flight",
-            f"{decision_name(processes, load)}:per_s",
-        )
-        for processes in (1, 3)
-        for load in LOADS
-    ),
-)
+    *(_scorer_figure(size) for size in SIZES),
+    Figure("G3", "one scorer call, E = 5000 ÷ E = 10", "scorer.5000:p50_us", "scorer.10:p50_us",
+           Goal(Bound.AT_MOST, 1.8), note=NOTE),
+    Figure("G4", "decision, 3 processes, E = 100", "decision.3x1:p50_us", f"{FAN_OUT}:p50_us",
+           Goal(Bound.AT_MOST, 5.5), note=NOTE),
+    Figure("G4p99", "the same, p99 ÷ p50", "decision.3x1:p99_us", "decision.3x1:p50_us",
+           Goal(Bound.AT_MOST, 3), note=NOTE),
+    *(_rate_figure(processes, load) for processes in (1, 3) for load in LOADS),
+    Figure("G6", "the same, batched ÷ unbatched", "decision.3x64:per_s", f"{UNBATCHED}:per_s",
+           Goal(Bound.AT_LEAST, 3), note=NOTE),
+)  # fmt: skip
 
 CHARTS = (
-    Chart(
-        "scorer",
-        "One decision with one isolated scorer",
-        "endpoints",
-        "µs, median",
-        {"one scorer": [(size, f"scorer.{size}:p50_us") for size in SIZES]},
-    ),
-    Chart(
-        "decisions",
-        "Decisions a second, three scorers, E = 100",
-        "in flight",
-        "decisions/s",
-        {f"{p} process(es)": [(load, f"{decision_name(p, load)}:per_s") for load in LOADS] for p in (1, 3)},
-    ),
-)
+    Chart("scorer", "One decision with one isolated scorer", "endpoints", "µs, median",
+          {"one scorer": [(size, f"scorer.{size}:p50_us") for size in SIZES],
+           "floor: C, 100 B": [(size, f"{PIPE}:p50_us") for size in SIZES]}),
+    Chart("decisions", "Decisions with three scorers, E = 100", "in flight", "decisions/s",
+          {f"{p} process{'es' if p > 1 else ''}": [(load, f"{decision_name(p, load)}:per_s") for load in LOADS]
+           for p in (1, 3)}),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The machine's floor: what the cheapest program that does the same exchange costs here, now."""
+"""The machine's floor: what the cheapest program that does the same exchange, in C, costs here, now."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,9 +32,9 @@ PROBES = (
 )
 
 FIGURES = (
-    Figure("B1", "floor: 100 B over two pipes and back, C", f"{PIPE}:p50_us"),
-    Figure("B2", "floor: 100 B over a Unix socket and back, C", f"{SOCKET}:p50_us", against=f"{PIPE}:p50_us"),
-    Figure("B3", "floor: 100 B to three processes and back, C", f"{FAN_OUT}:p50_us", against=f"{PIPE}:p50_us"),
+    Figure("B1", "floor: 100 B over pipes and back", f"{PIPE}:p50_us"),
+    Figure("B2", "floor: 100 B over a Unix socket and back", f"{SOCKET}:p50_us", against=f"{PIPE}:p50_us"),
+    Figure("B3", "floor: 100 B to 3 processes and back", f"{FAN_OUT}:p50_us", against=f"{PIPE}:p50_us"),
 )
 
 CHARTS: tuple[Chart, ...] = ()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ import anyio.abc
 import anyio.to_thread
 
 import hotbay
-from hotbay.config.data_parameters import read_file_discovery, read_metrics_source
+from hotbay.config.data_parameters import MetricsSource, read_data_layer
 from hotbay.config.host_config import HostConfig, PackageEntry
 from hotbay.config.picker_config import PickerConfig
 from hotbay.datalayer.discovery import Discovery
@@ -27,7 +28,7 @@ from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
 from hotbay.datalayer.endpoint_documents import configured_endpoints
 from hotbay.datalayer.scrape import Scraper
 from hotbay.datalayer.store import EndpointStore
-from hotbay.errors import HostError, Problem
+from hotbay.errors import CapacityError, HostError, Problem
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.observe.metrics import Metrics
@@ -121,9 +122,26 @@ class Host:
         if follows_file:
             group.start_soon(discovery.run)
         group.start_soon(self._publish)
-        await group.start(Scraper(self._endpoints, interval_s=self._scrape_interval_s()).run)
+        await group.start(self._make_scraper().run)
         gateway = self._gateway(router)
-        address = await gateway.listen(config.listen.http.host, config.listen.http.port)
+        try:
+            await self._answer(gateway, supervisor, serving, stop)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await gateway.close()
+
+    async def _answer(
+        self, gateway: Gateway, supervisor: Supervisor, serving: Callable[[Serving], None], stop: anyio.Event
+    ) -> None:
+        listen, drain_s = self._config.listen.http, self._config.swap.drain_s
+        try:
+            address = await gateway.listen(listen.host, listen.port)
+        except OSError as error:
+            raise CapacityError(
+                "UNAVAILABLE",
+                f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}",
+                hint="stop what uses the address, or set listen.http to another one",
+            ) from error
         self._not_ready = ("plugins are starting",)
         serving(Serving(address, self._metrics, self.status))
         async with anyio.create_task_group() as starting:
@@ -133,8 +151,8 @@ class Host:
         logger.info("draining")
         self._not_ready = ("draining",)
         with anyio.CancelScope(shield=True):
-            await gateway.drain(config.swap.drain_s)
-            await supervisor.shutdown(config.swap.drain_s)
+            await gateway.drain(drain_s)
+            await supervisor.shutdown(drain_s)
 
     async def _become_ready(self, supervisor: Supervisor) -> None:
         """Be ready when every plugin had its first attempt: what does not run then is degraded, and named."""
@@ -152,24 +170,18 @@ class Host:
     def _make_discovery(self) -> tuple[Discovery, bool]:
         """The discovery, and whether its file is to be followed."""
         configured = configured_endpoints(self._config.endpoints)
-        reference = self._picker.data_layer.discovery
-        entry = self._picker.plugin(reference.ref) if reference is not None else None
-        if entry is None:
+        parameters = read_data_layer(self._picker).discovery
+        if parameters is None:
             return Discovery(self._endpoints, configured=configured), False
-        parameters = read_file_discovery(self._picker, entry)
         file = self._picker_directory / parameters.path
         return Discovery(self._endpoints, configured=configured, file=file), parameters.watch_file
 
-    def _scrape_interval_s(self) -> float:
-        for source in self._picker.data_layer.sources:
-            entry = self._picker.plugin(source.source.ref)
-            if entry is not None and entry.type == "metrics-data-source":
-                return read_metrics_source(self._picker, entry).interval_s or self._config.scrape.interval_s
-        return self._config.scrape.interval_s
+    def _make_scraper(self) -> Scraper:
+        source = read_data_layer(self._picker).metrics or MetricsSource()
+        interval_s = source.interval_s or self._config.scrape.interval_s
+        return Scraper(self._endpoints, interval_s=interval_s, path=source.path, port=source.port)
 
-    async def _start_plugins(
-        self, state: StateDirectory, router: Router, group: anyio.abc.TaskGroup
-    ) -> Supervisor:
+    async def _start_plugins(self, state: StateDirectory, router: Router, group: anyio.abc.TaskGroup) -> Supervisor:
         sources = [
             DirectorySource(Path(s.directory) if s.directory else bundled_packages(), s.name, dev=s.dev)
             for s in self._config.sources
@@ -184,9 +196,7 @@ class Host:
         scheduling = resolve(self._picker, index, binding_options(self._config), unusable=unusable)
         deployment = Deployment(router, scheduling, index)
         services = partial(self._services, state, deployment, router)
-        supervisor = self._supervisor = Supervisor(
-            sources, deployment, services, group, ranking=self._config.types
-        )
+        supervisor = self._supervisor = Supervisor(sources, deployment, services, group, ranking=self._config.types)
         supervisor.start(scans, [s.name for s in self._config.sources if s.fetch == "watch"])
         return supervisor
 
@@ -198,15 +208,20 @@ class Host:
         environments = state.root / "environments"
         sweep_environments(environments)
 
+        building: dict[tuple[str, ...], anyio.Lock] = {}
+
         async def stage(manifest: Manifest, layout: Path) -> Path:
-            return await stage_package(
-                store,
-                manifest,
-                layout,
-                sys.executable,
-                environments=environments,
-                limit_bytes=self._config.limits.package_bytes,
-            )
+            # Packages with equal wheels share an environment: the first builds it, the others find it.
+            wheels = tuple(sorted(blob.digest for blob in manifest.blobs))
+            async with building.setdefault(wheels, anyio.Lock()):
+                return await stage_package(
+                    store,
+                    manifest,
+                    layout,
+                    sys.executable,
+                    environments=environments,
+                    limit_bytes=self._config.limits.package_bytes,
+                )
 
         def retired(generation: Generation) -> None:
             router.retire(generation.number)
@@ -280,7 +295,7 @@ class Host:
         problems = [*self._problems, *(supervisor.problems if supervisor is not None else ())]
         plan = self._router.plan if self._router is not None else None
         return {
-            "version": "0.1.0",
+            "version": version("hotbay"),
             "uptime_s": round(time.monotonic() - self._started_at, 1),
             "ready": not self._not_ready,
             "not_ready": list(self._not_ready),
@@ -390,9 +405,6 @@ class _Launcher:
 def binding_options(config: HostConfig) -> dict[str, BindingOptions]:
     """HostConfig's `bindings` as the scheduler wants them."""
     return {
-        name: BindingOptions(
-            Policy(b.on_failure) if b.on_failure is not None else None, b.deadline_s, b.neutral
-        )
+        name: BindingOptions(Policy(b.on_failure) if b.on_failure is not None else None, b.deadline_s, b.neutral)
         for name, b in config.bindings.items()
     }
-

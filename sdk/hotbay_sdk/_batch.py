@@ -122,9 +122,7 @@ class Batch:
     def requests(self, instance: Instance) -> list[Request]:
         """The requests of one instance."""
         spec = instance.spec
-        fields = Fields(
-            self._requests.fields, self.size, spec.reads, spec.name, block_tokens=instance.block_tokens
-        )
+        fields = Fields(self._requests.fields, self.size, spec.reads, spec.name, block_tokens=instance.block_tokens)
         data = self._data_of(instance)
         return [Request(fields, data, index) for index in range(self.size)]
 

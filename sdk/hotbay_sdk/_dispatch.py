@@ -93,7 +93,11 @@ class Dispatcher:
         for index, (point, instance) in enumerate(chosen):
             if point == POINT_SCORE:
                 blank = bytes(4 * batch.view.rows)
-                rows = [blank] * batch.size if idle else _steps.score(self._call_of(instance, timeout_s), batch, errors, index)
+                rows = (
+                    [blank] * batch.size
+                    if idle
+                    else _steps.score(self._call_of(instance, timeout_s), batch, errors, index)
+                )
                 scores.extend(rows)
             elif not idle:
                 _steps.keep(self._call_of(instance, timeout_s), batch, errors, index)

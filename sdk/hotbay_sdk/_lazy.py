@@ -6,6 +6,8 @@ needed only after READY, is imported when first used.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,8 +64,7 @@ def async_runner() -> AsyncRunner:
 
 def attribute_of(entrypoint: str) -> object:
     """Import `module:attribute`."""
-    import importlib  # already loaded by site, kept here because it runs the author's code
-
     module, _, attribute = entrypoint.partition(":")
-    found: object = getattr(importlib.import_module(module), attribute)
+    __import__(module)  # importlib would add itself and warnings to every start
+    found: object = getattr(sys.modules[module], attribute)
     return found

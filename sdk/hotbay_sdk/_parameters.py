@@ -122,7 +122,8 @@ def _map(kind: object, value: object, path: str) -> object:
         raise _wrong(kind, value, path)
     arguments = get_args(kind) or (str, object)
     return {
-        _value(arguments[0], key, path): _value(arguments[1], item, _join(path, str(key))) for key, item in value.items()
+        _value(arguments[0], key, path): _value(arguments[1], item, _join(path, str(key)))
+        for key, item in value.items()
     }
 
 

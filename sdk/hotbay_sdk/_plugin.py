@@ -161,7 +161,9 @@ def _methods_of(cls: type, where: str) -> dict[str, tuple[str, ...]]:
             raise TypeError(f"{where}: a ProfileHandler defines both pick and process")
         found[point] = defined if point == "profile_handler" else defined[:1]
     if not found:
-        raise TypeError(f"{where}: {cls.__name__} derives from none of {', '.join(b.__name__ for b, _ in POINTS.values())}")
+        raise TypeError(
+            f"{where}: {cls.__name__} derives from none of {', '.join(b.__name__ for b, _ in POINTS.values())}"
+        )
     if "pick" in found and "profile_handler" in found:
         raise TypeError(f"{where}: a Picker and a ProfileHandler both define pick; make them two types")
     return found

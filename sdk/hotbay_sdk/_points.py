@@ -151,9 +151,7 @@ class DataProducer(_Instance):
 class PreRequest(_Instance):
     """Learns where a request goes, before it is sent. Nobody waits for it, and it answers nothing."""
 
-    def pre_request(
-        self, request: Request, targets: Sequence[str], endpoints: Endpoints
-    ) -> Awaitable[None] | None:
+    def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> Awaitable[None] | None:
         """Take note.
 
         Args:

@@ -165,7 +165,9 @@ def processed(result: object) -> dict[str, object]:
     merged: dict[str, object] = {}
     for profile, ids in results.items():
         if type(profile) is not str:
-            raise BadResultError(f"process returned results with a key of type {type(profile).__name__}, expected names")
+            raise BadResultError(
+                f"process returned results with a key of type {type(profile).__name__}, expected names"
+            )
         merged[profile] = None if ids is None else names(ids, f"process, profile {ascii(profile)[:80]},")
     if merged.get(primary) is None:
         raise BadResultError(f"process named the primary profile {ascii(primary)[:80]}, which has no result")

@@ -283,9 +283,7 @@ def pre_request(calls: AuthorCalls, batch: Batch, targets: Sequence[Value]) -> N
     """Tell the instance; what it raises is logged."""
     instance = calls.instance
     endpoints, requests = batch.endpoints(instance), batch.requests(instance)
-    told = [
-        (request, targets[index], endpoints._for_request(index)) for index, request in enumerate(requests)
-    ]
+    told = [(request, targets[index], endpoints._for_request(index)) for index, request in enumerate(requests)]
     for outcome in calls.each("pre_request", told):
         if isinstance(outcome, Failed):
             instance.context.logger.fault(outcome.fault)

@@ -8,7 +8,6 @@ import click
 from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED
 from hotbay.errors import HostError, InputError
 
-
 _LEVEL = click.Choice(("debug", "info", "warning", "error"))
 _FORMAT = click.Choice(("json", "text"))
 

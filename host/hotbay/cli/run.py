@@ -3,7 +3,7 @@
 import logging
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -11,13 +11,15 @@ from typing import Final
 import anyio
 import click
 
-from hotbay.app import Host, Serving
-from hotbay.config.documents import decode_text
+from hotbay.app import Host, Serving, only_host_error
+from hotbay.config.data_parameters import read_data_layer
+from hotbay.config.documents import decode_text, is_blank
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.last_good import FileContent
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.config.reload import read_content, watch_files
-from hotbay.errors import HostError, InputError, Problem
+from hotbay.datalayer.endpoint import format_authority
+from hotbay.errors import HostError, InputError, Place, Problem
 from hotbay.observe.logs import set_up_logging
 
 ENVIRONMENT_NAMES: Final = ("HOME", "XDG_STATE_HOME")
@@ -54,38 +56,70 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ENVIRONMENT_NAMES if name in os.environ}  # noqa: TID251 - the door
 
 
-def load(given: Given) -> Loaded:
-    """Read what the command line names. Raises `InputError` with every problem of the first bad file."""
-    files: dict[Path, str] = {}
+def load(given: Given, files: dict[Path, str] | None = None, *, may_be_blank: bool = True) -> Loaded:
+    """Read what the command line names.
+
+    Args:
+        given: the command line.
+        files: filled with the files that were looked at and their digests, also when one of them is bad.
+        may_be_blank: whether a file without content stands for the defaults. While a host runs it is far more often a
+            save that went wrong.
+
+    Raises:
+        InputError: with every problem of the first bad file.
+    """
+    files = {} if files is None else files
+    reader = _Files(files, may_be_blank)
     text, file, base = "", "<no file>", Path.cwd()
     if given.config_file is not None:
-        content = _content(given.config_file, files)
-        text, file, base = content, str(given.config_file), given.config_file.resolve().parent
+        text, file = reader.text(given.config_file), str(given.config_file)
+        base = given.config_file.resolve().parent
     host = load_host_config(text, file=file, base_directory=base, environment=environment(), is_root=os.geteuid() == 0)
     host = _with_options(host, given, base)
-    picker, directory = _load_picker(host, given, base, files)
+    picker, directory = load_scheduling(host, given, base, reader.text)
     return Loaded(host, picker, directory, files)
 
 
-def _load_picker(host: HostConfig, given: Given, base: Path, files: dict[Path, str]) -> tuple[PickerConfig, Path]:
+def load_scheduling(
+    host: HostConfig, given: Given, base: Path, read: Callable[[Path], str]
+) -> tuple[PickerConfig, Path]:
+    """Read the EndpointPickerConfig that the command line or the HostConfig names, and its folder.
+
+    Raises:
+        InputError: with every problem found, those of built-in types' parameters included.
+    """
+    path = given.picker_file or host.scheduling.file
     if given.picker_text is not None:
-        return load_picker_config(given.picker_text, file="--config-text"), Path.cwd()
-    path = given.picker_file
-    if path is None and host.scheduling.file is not None:
-        path = Path(host.scheduling.file)
-    if path is not None:
-        return load_picker_config(_content(path, files), file=str(path)), path.resolve().parent
-    text = host.scheduling.text or ""
-    return load_picker_config(text, file=f"{given.config_file}#scheduling.text"), base
+        picker, directory = load_picker_config(given.picker_text, file="--config-text"), Path.cwd()
+    elif path is not None:
+        picker, directory = load_picker_config(read(path), file=str(path)), path.resolve().parent
+    else:
+        file = f"{given.config_file}#scheduling.text"
+        picker, directory = load_picker_config(host.scheduling.text or "", file=file), base
+    read_data_layer(picker)
+    return picker, directory
 
 
-def _content(path: Path, files: dict[Path, str]) -> str:
-    content = read_content(path)
-    if content.data is None:
-        problem = Problem("CONFIG_INVALID", f"{path} cannot be read: {content.error}", hint="check the file's name")
-        raise InputError([problem])
-    files[path] = content.digest
-    return decode_text(content.data, file=str(path))
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Reads files and notes which, and with what content."""
+
+    seen: dict[Path, str]
+    may_be_blank: bool
+
+    def text(self, path: Path) -> str:
+        content = read_content(path)
+        self.seen[path] = content.digest
+        if content.data is None:
+            problem = Problem(
+                "CONFIG_INVALID", f"cannot be read: {content.error}", Place(str(path)), hint="check the file's name"
+            )
+            raise InputError([problem])
+        text = decode_text(content.data, file=str(path))
+        if is_blank(text) and not self.may_be_blank:
+            hint = "what it said before stays in force"
+            raise InputError([Problem("EMPTY_CONFIG", "the file is empty now", Place(str(path)), hint=hint)])
+        return text
 
 
 def _with_options(host: HostConfig, given: Given, base: Path) -> HostConfig:
@@ -99,8 +133,9 @@ def _with_options(host: HostConfig, given: Given, base: Path) -> HostConfig:
         "\n".join(lines),
         file="command line",
         base_directory=base,
-        environment=environment(),
-        is_root=os.geteuid() == 0,
+        # Where state goes by default is none of the options: an environment that does not tell is no problem of theirs.
+        environment={},
+        is_root=True,
     )
     changes: dict[str, object] = {}
     if given.endpoints:
@@ -122,7 +157,20 @@ def run_host(given: Given) -> None:
     """Run until SIGTERM or SIGINT. Raises `HostError` when the host cannot start."""
     loaded = load(given)
     set_up_logging(loaded.host.logging.level, loaded.host.logging.format)
-    anyio.run(_run, given, loaded, backend="asyncio", backend_options={"use_uvloop": True})
+    _log_warnings(loaded)
+    try:
+        anyio.run(_run, given, loaded, backend="asyncio", backend_options={"use_uvloop": True})
+    except ExceptionGroup as errors:
+        # The task group around host, signals and files wraps even a single error.
+        error = only_host_error(errors)
+        if error is None:
+            raise
+        raise error from errors
+
+
+def _log_warnings(loaded: Loaded) -> None:
+    for warning in loaded.picker.warnings:
+        logger.warning("configuration_warning: %s", warning)
 
 
 async def _run(given: Given, loaded: Loaded) -> None:
@@ -133,7 +181,7 @@ async def _run(given: Given, loaded: Loaded) -> None:
         served = anyio.Event()
 
         def serving(at: Serving) -> None:
-            click.echo(f"hotbay serves on http://{at.address[0]}:{at.address[1]}", err=True)
+            click.echo(f"hotbay serves on http://{format_authority(*at.address)}", err=True)
             served.set()
 
         async def follow() -> None:
@@ -157,33 +205,54 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
 
 async def follow_files(host: Host, given: Given, loaded: Loaded) -> None:
     """Put each valid change of the configuration files in force; a bad one is reported and changes nothing."""
-    state = loaded
+    await _Follower(host, given, loaded).follow()
 
-    async def changed(content: FileContent) -> None:
-        nonlocal state
+
+class _Follower:
+    """What is in force, and the files to follow: of a bad change those that it names, too, for its correction."""
+
+    def __init__(self, host: Host, given: Given, loaded: Loaded) -> None:
+        self._host = host
+        self._given = given
+        self._loaded = loaded
+        self._files = dict(loaded.files)
+        self._watch = anyio.CancelScope()
+
+    async def follow(self) -> None:
+        while self._files:
+            with anyio.CancelScope() as self._watch:
+                await watch_files(tuple(self._files), self._changed, known=self._files)
+
+    async def _changed(self, content: FileContent) -> None:
+        files: dict[Path, str] = {}
         try:
-            fresh = load(given)
-            if _same(fresh, state):
-                host.report_problems(())
-                return
-            await host.adopt(fresh.host, fresh.picker)
+            fresh = load(self._given, files, may_be_blank=False)
+            if not _same(fresh, self._loaded):
+                await self._host.adopt(fresh.host, fresh.picker)
+                self._adopted(fresh, content)
         except InputError as error:
-            host.report_problems(error.problems)
+            self._host.report_problems(error.problems)
             for problem in error.problems:
                 # A person's mistake in a file has a place, not a traceback.
                 logger.warning("reload_refused last_good=kept: %s", problem)
+            files = {**self._loaded.files, **files}
         except HostError as error:
-            host.report_problems((Problem(error.code, error.message, hint=error.hint),))
+            self._host.report_problems((Problem(error.code, error.message, hint=error.hint),))
             logger.warning("reload_failed last_good=kept code=%s: %s", error.code, error.message)
+            files = {**self._loaded.files, **files}
         else:
-            host.report_problems(())
-            for name in _needs_restart(fresh, state):
-                logger.warning("reload_ignored field=%s: it acts at the next start", name)
-            state = replace(fresh, files=state.files)
-            logger.info("reload_applied file=%s", content.path)
+            self._loaded = replace(self._loaded, files=files)
+            self._host.report_problems(())
+        if files.keys() != self._files.keys():
+            self._files = files
+            self._watch.cancel()
 
-    if loaded.files:
-        await watch_files(tuple(loaded.files), changed, known=loaded.files)
+    def _adopted(self, fresh: Loaded, content: FileContent) -> None:
+        for name in _needs_restart(fresh, self._loaded):
+            logger.warning("reload_ignored field=%s: it acts at the next start", name)
+        _log_warnings(fresh)
+        self._loaded = fresh
+        logger.info("reload_applied file=%s", content.path)
 
 
 _LIVE_FIELDS: Final = frozenset({"scheduling", "bindings", "types", "endpoints"})

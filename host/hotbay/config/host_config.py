@@ -88,7 +88,7 @@ class EndpointEntry(Section):
     url: Url
     name: Token | None = None
     labels: Mapping[str, str] = {}
-    weight: float = Field(default=1.0, ge=0)
+    weight: float = Field(default=1.0, ge=0, le=1)
     state: Literal["active", "cordoned"] = "active"
 
     @property
@@ -187,7 +187,7 @@ class Isolation(Section):
 
 
 class Trust(Section):
-    """Whose packages run. No signature is checked in this release, and the host says so."""
+    """Whose packages run. No signature is checked in this release, which `unsigned: dev` says."""
 
     later: ClassVar[Mapping[str, str]] = {"publishers": "signatures come with a later release"}
 
@@ -199,10 +199,11 @@ class Trust(Section):
 class Limits(Section):
     """Bounds on what the host takes in."""
 
+    later: ClassVar[Mapping[str, str]] = {"fetch_concurrency": "packages are read from folders, one after another"}
+
     body_bytes: Size = Field(default=16 << 20, alias="body")
     header_bytes: Size = Field(default=64 << 10, alias="header")
     package_bytes: Size = Field(default=200 << 20, alias="package")
-    fetch_concurrency: int = Field(default=4, ge=0)
 
 
 class Logging(Section):

@@ -4,6 +4,7 @@ Pure. Each kind takes exactly one spelling of a value; whatever else stands ther
 expected. Values that the format knows and this release does not carry out are refused as that.
 """
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from hotbay.config.wording import described
 NOT_SUPPORTED: Final = "not_supported"
 REFUSED: Final = "refused"
 
-_HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})\Z")
-_HOST6: Final = re.compile(r"[0-9A-Fa-f:.]{2,45}\Z")
+_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*(?P<last>{_LABEL})\.?\Z")
 _ADDRESS: Final = re.compile(r"(?:\[(?P<host6>[^\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})\Z")
 _MAX_PORT: Final = 65535
 _DEFAULT_HTTP_PORT: Final = 80
@@ -122,7 +123,13 @@ def _address(value: object) -> ListenAddress:
 
 
 def _is_host(host: str) -> bool:
-    return bool((_HOST6 if ":" in host else _HOST).match(host))
+    name = _HOST.match(host)
+    if name is not None and not name["last"].isdigit():
+        return True
+    try:
+        return "%" not in host and bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _endpoint_url(value: object) -> EndpointUrl:

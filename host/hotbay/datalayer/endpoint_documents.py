@@ -6,7 +6,6 @@ with one id the last wins; of two ids with one address the first stays: a server
 """
 
 import ipaddress
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -273,9 +272,9 @@ class _Reader:
         return EndpointState.CORDONED
 
     def _weight(self, index: int, value: object) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
             return float(value)
-        self._refuse((index, "weight"), "a finite number of at least 0", value)
+        self._refuse((index, "weight"), "a number from 0 to 1", value)
         return 0.0
 
     def _refuse(self, path: tuple[str | int, ...], expected: str, found: object, hint: str = "") -> None:

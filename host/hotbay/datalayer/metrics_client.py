@@ -1,4 +1,4 @@
-"""Fetches `/metrics` over one kept-alive HTTP/1.1 connection.
+"""Fetches metrics pages over one kept-alive HTTP/1.1 connection.
 
 One request at a time. A body counts only when its framing says that it is whole, decoded if it was compressed, and
 within MAX_BODY_BYTES either way: a cut page would hold a wrong number. Whatever goes wrong raises MetricsFetchError
@@ -36,12 +36,12 @@ class MetricsClient:
     `connects` counts the connections opened: far fewer than fetches when keep-alive works.
     """
 
-    def __init__(self, host: str, port: int, *, authority: str) -> None:
+    def __init__(self, host: str, port: int, *, authority: str, path: str = "/metrics") -> None:
         self.connects = 0
         self._host = host
         self._port = port
         self._request = (
-            f"GET /metrics HTTP/1.1\r\nHost: {authority}\r\nAccept: text/plain;version=0.0.4\r\n"
+            f"GET {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: text/plain;version=0.0.4\r\n"
             "Accept-Encoding: identity\r\nUser-Agent: hotbay\r\n\r\n"
         ).encode("ascii")
         self._connection: _Connection | None = None

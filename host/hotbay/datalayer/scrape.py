@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, Upsert, split_authority
+from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, Upsert, format_authority, split_authority
 from hotbay.datalayer.exposition import ExpositionError
 from hotbay.datalayer.extraction import Extraction, extract
 from hotbay.datalayer.metrics_client import MetricsClient, MetricsFetchError
@@ -58,13 +58,24 @@ class _Collector:
 
 
 class Scraper:
-    """Scrapes every endpoint of a store while `run` runs. `counts` may be read at any time."""
+    """Scrapes every endpoint of a store while `run` runs. `counts` may be read at any time.
+
+    Args:
+        store: whose endpoints are scraped, and who is told.
+        interval_s: from one scrape of an endpoint to the next; not below MIN_INTERVAL_S.
+        path: of the page, printable ASCII.
+        port: of the page, instead of the endpoint's own.
+        budget_s: time for a whole answer.
+        clock: monotonic seconds.
+    """
 
     def __init__(
         self,
         store: EndpointStore,
         *,
         interval_s: float = MIN_INTERVAL_S,
+        path: str = "/metrics",
+        port: int | None = None,
         budget_s: float = SCRAPE_BUDGET_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,6 +84,8 @@ class Scraper:
         self.interval_s = max(interval_s, MIN_INTERVAL_S)
         self.counts = ScrapeCounts()
         self._store = store
+        self._path = path
+        self._port = port
         self._budget_s = budget_s
         self._clock = clock
         self._collectors: dict[str, _Collector] = {}
@@ -98,12 +111,17 @@ class Scraper:
     def _follow(self, tasks: TaskGroup, event: EndpointEvent) -> None:
         if isinstance(event, Upsert):
             current = self._collectors.get(event.endpoint.id)
-            if current is not None and current.endpoint.metrics_authority == event.endpoint.metrics_authority:
+            if current is not None and self._authority(current.endpoint) == self._authority(event.endpoint):
                 current.endpoint = event.endpoint
                 return
             self._start(tasks, event.endpoint)
         else:
             self._retire(event.endpoint.id)
+
+    def _authority(self, endpoint: EndpointMetadata) -> str:
+        if self._port is None or endpoint.metrics_host:
+            return endpoint.metrics_authority
+        return format_authority(endpoint.address, self._port)
 
     def _start(self, tasks: TaskGroup, endpoint: EndpointMetadata) -> None:
         self._retire(endpoint.id)
@@ -118,8 +136,9 @@ class Scraper:
             collector.scope.cancel()
 
     async def _collect(self, collector: _Collector) -> None:
-        host, port = split_authority(collector.endpoint.metrics_authority)
-        client = MetricsClient(host, port, authority=collector.endpoint.metrics_authority)
+        authority = self._authority(collector.endpoint)
+        host, port = split_authority(authority)
+        client = MetricsClient(host, port, authority=authority, path=self._path)
         try:
             with collector.scope:
                 due = anyio.current_time()
@@ -156,7 +175,7 @@ class Scraper:
             return
         self._store.record_scrape_failure(collector.endpoint.id, message)
         if self._may_log(collector):
-            where = collector.endpoint.metrics_authority
+            where = self._authority(collector.endpoint)
             logger.warning(
                 "scrape_failed endpoint=%s from=%s reason=%s: %s", collector.endpoint.id, where, reason, message
             )

@@ -100,7 +100,7 @@ async def _run(plan: Plan) -> Run | None:
             try:
                 run = await Show(stage, plan, view.heard).run(view.watch)
             finally:
-                if run is None or (verdict(run) and not plan.sabotage):
+                if run is None or run.failed or (verdict(run) and not plan.sabotage):
                     click.echo(f"the end of the host's log:\n{stage.host.log_tail}", err=True)
                 click.echo("demo: clearing up", err=True)
 

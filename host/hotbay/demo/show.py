@@ -31,8 +31,11 @@ CONVERSATIONS_COUNT: Final = 8
 REPLAY_LIMIT_COUNT: Final = 16
 """Requests of a trace that may be under way: bursts beyond it come a little later instead of timing out."""
 
-ACT_TIMEOUT_S: Final = 20.0
+ACT_TIMEOUT_S: Final = 15.0
 """For a new process to answer: some hundred milliseconds on a free machine, seconds on a busy one."""
+
+AFTER_S: Final = 3.0
+"""Load that a replacement gets at least, so that there is something that could have been degraded."""
 
 REST_TIMEOUT_S: Final = 20.0
 """For the last answers, after which a request counts as failed."""
@@ -124,7 +127,7 @@ class Show:
         await self._publish(scene)
         await self._until(duration_s * 3 / 4)
         await self._kill_once(scene)
-        await self._until(duration_s)
+        await self._until(max(duration_s, self._clock() + AFTER_S))
 
     async def _until(self, at_s: float) -> None:
         await anyio.sleep(max(0.0, at_s - self._clock()))

@@ -68,7 +68,7 @@ def parse_trace(content: str, *, file: str) -> tuple[TraceRequest, ...]:
         elif len(problems) < _PROBLEMS_MAX:
             place = Place(file, number)
             problems.append(
-                Problem("CONFIG_INVALID", "not a request of a trace", place, expected=_FORM, found=line[:80])
+                Problem("CONFIG_INVALID", "not a request of a trace", place, expected=_FORM, found=ascii(line[:60]))
             )
     if not requests and not problems:
         problems.append(Problem("CONFIG_INVALID", "holds no request", Place(file), expected=_FORM))

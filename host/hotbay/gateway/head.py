@@ -39,8 +39,8 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
-_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"content-length", b"x-request-id", DESTINATION, b"x-hotbay-reason"}
-# Words between a client and the router. The first was named by Envoy's endpoint picker protocol.
+_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"content-length", b"x-request-id"}
+# Words between a client and the router, in both directions. The first was named by Envoy's endpoint picker protocol.
 _CONTROL_PREFIXES = (b"x-gateway-", b"x-llm-d-", b"x-hotbay-")
 # What Connection may not name: these end a message or say whose it is, and without them the next hop reads another one.
 _NEVER_NOMINATED = frozenset({b"content-length", b"transfer-encoding", b"host", b"content-type", b"authorization"})
@@ -123,7 +123,7 @@ def response_head(
     dropped = _NOT_DOWNSTREAM | nominated(headers)
     parts = [b"HTTP/1.1 %d %b\r\n" % (status, reason)]
     for name, value in headers:
-        if name not in dropped:
+        if name not in dropped and not name.startswith(_CONTROL_PREFIXES):
             parts += (name, b": ", value, b"\r\n")
     if framing is Framing.LENGTH:
         parts.append(b"content-length: %d\r\n" % (length or 0))

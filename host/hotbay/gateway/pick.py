@@ -4,7 +4,7 @@ Pure: the time is an argument. All entries live equally long, so they expire in 
 look at the oldest is enough. Invariant: an entry leaves exactly once, by `settle` or by `expire`.
 """
 
-from collections import deque
+from collections import OrderedDict
 
 from hotbay.gateway.outcome import Outcome
 
@@ -25,8 +25,8 @@ class PickTable:
     def __init__(self, lifetime_s: float, capacity: int) -> None:
         self._lifetime_s = lifetime_s
         self._capacity = capacity
-        self._held: dict[str, str] = {}
-        self._expiry: deque[tuple[float, str]] = deque()
+        # Not a plain dict: finding the first of those that are left costs it time for each that was settled before.
+        self._held: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -38,18 +38,20 @@ class PickTable:
 
     def hold(self, pick_id: str, endpoint_id: str, now: float) -> None:
         """Remember a pick until it is settled or expires."""
-        self._held[pick_id] = endpoint_id
-        self._expiry.append((now + self._lifetime_s, pick_id))
+        self._held[pick_id] = (now + self._lifetime_s, endpoint_id)
 
     def settle(self, pick_id: str) -> str | None:
         """The endpoint id of a pick, which is forgotten; None when it is unknown, settled or expired."""
-        return self._held.pop(pick_id, None)
+        held = self._held.pop(pick_id, None)
+        return None if held is None else held[1]
 
     def expire(self, now: float) -> list[str]:
         """Endpoint ids of the picks whose time is over; they are forgotten."""
         expired = []
-        while self._expiry and (self._expiry[0][0] <= now or self._expiry[0][1] not in self._held):
-            endpoint_id = self._held.pop(self._expiry.popleft()[1], None)
-            if endpoint_id is not None:
-                expired.append(endpoint_id)
+        while self._held:
+            pick_id, (expires_at, endpoint_id) = next(iter(self._held.items()))
+            if expires_at > now:
+                break
+            del self._held[pick_id]
+            expired.append(endpoint_id)
         return expired

@@ -97,8 +97,10 @@ class Pool:
             result = DialFailure("upstream-connect-timeout", f"no answer in {self._limits.connect_s} s", timed_out=True)
         except DialFailure as failure:
             result = failure
-        except OSError as error:
-            result = DialFailure("upstream-connect-failed", error.strerror or str(error), timed_out=False)
+        except (OSError, UnicodeError) as error:
+            # A host name that no resolver takes is a UnicodeError.
+            detail = (isinstance(error, OSError) and error.strerror) or str(error)
+            result = DialFailure("upstream-connect-failed", detail, timed_out=False)
         if isinstance(result, DialFailure):
             self._metrics.upstream_connect_failures += 1
         if not dial.finish(result) and isinstance(result, UpstreamConnection):

@@ -102,6 +102,10 @@ class ResponseReader:
         if self.ended:
             return
         self.status = self._parser.get_status_code()
+        if self.status < 100:
+            raise ResponseError(f"its status is {self.status}")
+        if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.header_limit:
+            raise ResponseError(f"its header is larger than {self.header_limit} bytes")
         self._interim = self.status < 200
         if self._interim:
             return

@@ -24,6 +24,8 @@ from hotbay.observe.metrics import Metrics
 __all__ = ["ClientConnection", "Clients"]
 
 _NEVER = float("inf")
+# A page of metrics takes milliseconds: a client that asks for thousands of them at once must not hold up the others.
+_TURNS_AT_ONCE = 1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REQUEST_ID = b"x-request-id"
 
@@ -69,6 +71,7 @@ class ClientConnection(asyncio.Protocol):
         self._stage = _Stage.IDLE
         self._deadline = _NEVER
         self._advancing = False
+        self._resuming: asyncio.Handle | None = None
         self._unsent_bytes = 0
         self._clock = asyncio.get_running_loop().time
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -118,11 +121,16 @@ class ClientConnection(asyncio.Protocol):
         self._waiting_bytes = 0
 
     def _advance(self) -> None:
-        """Give turns until one takes its time, or nothing waits. Turns may end while they begin."""
-        if self._advancing:
+        """Give turns until one takes its time, nothing waits, or others are due. Turns may end while they begin."""
+        if self._advancing or self._resuming is not None:
             return
         self._advancing = True
+        turns = 0
         while self._turn is None and self._waiting and not self.write_paused and self._stage is not _Stage.GONE:
+            if turns == _TURNS_AT_ONCE:
+                self._resuming = asyncio.get_running_loop().call_soon(self._resume)
+                break
+            turns += 1
             item = self._waiting.popleft()
             if self._stage is _Stage.LINGERING:
                 continue
@@ -135,6 +143,12 @@ class ClientConnection(asyncio.Protocol):
         if self._turn is None and self._reader.expects_continue and not self._waiting:
             self._reader.expects_continue = False
             self.write(_CONTINUE)
+
+    def _resume(self) -> None:
+        self._resuming = None
+        self._advance()
+        if self._stage not in (_Stage.LINGERING, _Stage.GONE):
+            self._rearm()
 
     def _begin(self, wire: WireRequest) -> None:
         given = next((value for name, value in wire.headers if name == _REQUEST_ID), None)
@@ -190,7 +204,7 @@ class ClientConnection(asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         """Close a connection that owes no answer and has begun no request."""
-        if self._stage is _Stage.IDLE and self._turn is None:
+        if self._stage is _Stage.IDLE and self._turn is None and not self._waiting:
             self._stage = _Stage.GONE
             self._transport.close()
 

@@ -1,8 +1,10 @@
 """How the host logs: one record a line on standard error, as JSON or as text.
 
+Whatever stands in a record, it is one line and has no control characters: names and messages come from others, too.
 Fields given as `extra` are kept. Nothing here ever sees a prompt: who logs gives ids, sizes and codes.
 """
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -13,6 +15,10 @@ import orjson
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("json", "text")
 
+_ESCAPES: Final = {
+    code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"
+    for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
+}
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -44,7 +50,11 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode("utf-8", "replace")
+        try:
+            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except orjson.JSONEncodeError:
+            # Names of files can be no Unicode, and integers can be longer than 64 bits.
+            return json.dumps(line, default=str)
 
 
 class TextFormatter(logging.Formatter):
@@ -55,5 +65,5 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
         fields = " ".join(f"{key}={value}" for key, value in _fields(record).items() if key != "color_message")
         text = f"{at} {record.levelname.lower():7} {record.name.removeprefix('hotbay.')}: {record.getMessage()}"
-        text = f"{text}  {fields}" if fields else text
+        text = (f"{text}  {fields}" if fields else text).translate(_ESCAPES)
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

@@ -2,9 +2,11 @@
 
 Standard library only. Until GO arrives no code of the package runs, so what ARMED says is the host's
 word. Starts fast on purpose: `posix` is built in where `os` is not, `_ctypes` costs a tenth of
-`ctypes`, and `site` is imported while the host answers.
+`ctypes`, and `site` is imported while the host answers. Garbage is not looked for while the SDK is
+imported, and what was imported is never looked through again: it lives as long as the process.
 """
 
+import gc
 import posix
 import sys
 from _ctypes import call_function, dlopen, dlsym
@@ -51,6 +53,7 @@ def wait_for_go(control: int) -> None:
 
 def main() -> None:
     """Arm, report, wait for GO, then hand over to the package's own SDK."""
+    gc.disable()
     posix.dup2(2, 1)
     die_with_parent()
     call_in, call_out, control = map(int, posix.environ[b"HOTBAY_CHANNEL"].split(b","))
@@ -67,6 +70,8 @@ def main() -> None:
     site.addsitedir(environment)
     from hotbay_sdk import _serve  # noqa: PLC0415 - exists from here on only, in the package's environment
 
+    gc.freeze()
+    gc.enable()
     _serve.main(entrypoint, call_in, call_out, control)
 
 

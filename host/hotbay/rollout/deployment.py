@@ -14,15 +14,9 @@ from hotbay.errors import InputError, Place, Problem
 from hotbay.rollout.instance import RefSpec
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import BindingOptions
-from hotbay.scheduling.plan import (
-    Plan,
-    PlanInput,
-    ProfileEntryPlan,
-    ProfileInput,
-    RefPlan,
-    compile_plan,
-    missing_producers,
-)
+from hotbay.scheduling.compiler import compile_plan
+from hotbay.scheduling.plan import Plan, PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
+from hotbay.scheduling.producers import missing_producers
 from hotbay.scheduling.registry import DEFAULT_PRODUCERS, TypeIndex
 from hotbay.scheduling.router import Router
 
@@ -71,8 +65,14 @@ def resolve(
         problems += unusable
     names = {entry.name for entry in config.plugins}
     problems += [
-        Problem("UNDEFINED_REF", f"bindings names '{name}', which is no plugin ref", path=f"bindings.{name}",
-                expected=" or ".join(sorted(names)), found=name, hint="use the ref's name as under plugins")
+        Problem(
+            "UNDEFINED_REF",
+            f"bindings names '{name}', which is no plugin ref",
+            path=f"bindings.{name}",
+            expected=" or ".join(sorted(names)),
+            found=name,
+            hint="use the ref's name as under plugins",
+        )
         for name in options
         if name not in names
     ]
@@ -192,6 +192,4 @@ def _ref_plans(
         if generation is not None and ref.name not in generation.handles:
             generation = None
         declared = generation.types if generation is not None else known.get(ref.plugin_id or "", {})
-        yield RefPlan(
-            ref.name, ref.type, ref.plugin_id, generation, declared.get(ref.type), ref.parameters, ref.place
-        )
+        yield RefPlan(ref.name, ref.type, ref.plugin_id, generation, declared.get(ref.type), ref.parameters, ref.place)

@@ -224,7 +224,16 @@ class Instance:
             {"handle": [generation.number, n], "name": ref.name, "type": ref.type, "parameters": ref.parameters}
             for n, ref in handles.items()
         ]
-        answer = await self._configure({"create": create, "drop": []}, options)
+        try:
+            answer = await self._configure({"create": create, "drop": []}, options)
+        except PluginFault as error:
+            if error.code != ErrorCode.DEADLINE_EXCEEDED:
+                raise
+            raise PluginFault(
+                "READY_TIMEOUT",
+                f"{self.label} did not make {', '.join(ref.name for ref in refs)} within {options.configure_timeout_s:g} s",
+                hint="see the plugin's log; a constructor must not block",
+            ) from error
         instances, errors = _configured(answer)
         if errors:
             raise PluginFault(

@@ -286,7 +286,9 @@ class Routine:
             return
         self._conflicts = digests
         if digests:
-            message = f"rev {conflicts[0].rev} of {self._id} exists with other content: {', '.join(digests)} is not used"
+            message = (
+                f"rev {conflicts[0].rev} of {self._id} exists with other content: {', '.join(digests)} is not used"
+            )
             hint = "publish changed content under a new rev"
             self.row.last_error = Failure("DIGEST_CONFLICT", message, hint, digests[0])
             logger.warning("digest_conflict plugin=%s: %s", self._id, message)
@@ -343,7 +345,10 @@ class Routine:
             self.row.phase = Phase.FAILED
             logger.warning(
                 "candidate_failed plugin=%s rev=%s code=%s: %s",
-                self._id, origin.rev, error.code, error.message,
+                self._id,
+                origin.rev,
+                error.code,
+                error.message,
                 extra={"plugin": self._id, "digest": origin.digest, "code": error.code, "hint": error.hint},
             )
         finally:
@@ -398,15 +403,20 @@ class Routine:
         version.failures = became_ready(version.failures, now=self._services.now())
         previous, self._live, self._live_offer = self._live, instance, offer
         self._bring_back = False
-        swapped = previous is not None and previous.generation is not None and (
-            previous.generation.origin.digest != origin.digest
+        swapped = (
+            previous is not None
+            and previous.generation is not None
+            and (previous.generation.origin.digest != origin.digest)
         )
         self.row.swaps += swapped
         self.row.live = origin
         self.row.live_generation = generation.number
         self.row.live_pid = generation.pid
         logger.info(
-            "cut_over plugin=%s rev=%s generation=%s", self._id, origin.rev, generation.number,
+            "cut_over plugin=%s rev=%s generation=%s",
+            self._id,
+            origin.rev,
+            generation.number,
             extra={"plugin": self._id, "digest": origin.digest, "pid": generation.pid},
         )
         self._services.changed("swapped" if swapped else "started", instance.label)

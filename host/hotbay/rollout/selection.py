@@ -145,7 +145,6 @@ def _is_above_floor(candidate: Candidate, policy: Policy) -> bool:
     return candidate.complete or pinned or candidate.rev >= policy.floor_rev
 
 
-
 def _why_nothing(
     known: dict[str, Candidate],
     hosted: Sequence[Candidate],

@@ -67,9 +67,7 @@ class Supervisor:
     @property
     def generations(self) -> tuple[Generation, ...]:
         """Generations that answer now."""
-        return tuple(
-            instance.generation for _, instance in self._answering() if instance.generation is not None
-        )
+        return tuple(instance.generation for _, instance in self._answering() if instance.generation is not None)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

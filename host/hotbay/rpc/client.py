@@ -1,53 +1,46 @@
 """Drives one plugin process over its two links: reader callbacks on the running loop, no task per call.
 
-Invariants: every call made ends in exactly one call of its `done`, in time, late, or when the
-process is gone; memory for what a plugin does not read is bounded by `MAX_QUEUED_BYTES`; after
-`close` nothing of this object is registered with the loop.
+Invariants: every call made ends in exactly one call of its `done`, in time, late, or when the process
+is gone; a call's `freed` follows when the plugin answered or is gone; a process that hangs is given up
+after a grace period; after `close` nothing of this object is registered with the loop.
 """
 
 import asyncio
 import logging
-import os
 import socket
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from hotbay_sdk.protocol import CallError as WireError
 from hotbay_sdk.protocol import (
     CallLimitError,
     CallReceived,
     CallTooLarge,
-    Connection,
     ErrorCode,
     ErrorReceived,
     Event,
     FrameType,
+    GoAwayReceived,
     HandshakeReceived,
     LateAnswerDropped,
-    LinkState,
     PongReceived,
     ReplyReceived,
-    Role,
     Value,
     ValueRefusedError,
     ViolationFound,
 )
 
 from hotbay.errors import CapacityError, HostError, PluginFault
+from hotbay.rpc.liveness import Liveness, Patience
+from hotbay.rpc.wire import Call, Outcome, Wire
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES: Final = 96 * 1024
-"""One read of a link. Reads of 128 KiB and more cost 14 µs extra: the allocator maps and unmaps them."""
-MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
-"""Bytes kept for a plugin that does not read; beyond, calls are refused at once."""
-STUCK_S: Final = 10.0
-"""A process that still sits on a hot call so long after its deadline is replaced: it answers nobody else meanwhile."""
-SILENT_FRAME_S: Final = 1.0
-"""A frame begun and then silent for this long, or the oldest call's deadline if longer, is a violation."""
+DEFAULT_PATIENCE: Final = Patience()
 
-Outcome: TypeAlias = "Value | HostError"
+
+class UnsendableError(CapacityError):
+    """The arguments fit into no frame, or nest too deep for one: what a request carries, no fault of the plugin."""
 
 
 class Channel(Protocol):
@@ -66,183 +59,39 @@ class Channel(Protocol):
         """The control socket."""
 
 
-class _Call:
-    __slots__ = ("deadline_s", "done", "freed", "stuck", "timer")
-
-    def __init__(
-        self, done: Callable[[Outcome], None], freed: Callable[[], None] | None, deadline_s: float
-    ) -> None:
-        self.done = done
-        self.freed = freed
-        self.deadline_s = deadline_s
-        self.timer: asyncio.TimerHandle | None = None
-        self.stuck: asyncio.TimerHandle | None = None
-
-    def free(self) -> None:
-        """The plugin is no longer busy with it."""
-        if self.stuck is not None:
-            self.stuck.cancel()
-        if self.freed is not None:
-            self.freed()
-
-
-class _Wire:
-    """One descriptor pair with its connection: reads when readable, writes at once or queues."""
-
-    __slots__ = ("_buffer", "_events", "_frame_timer", "_loop", "_lost", "_queue", "_queued", "_writing",
-                 "calls", "connection", "name", "read_fd", "write_fd")
-
-    def __init__(
-        self,
-        name: str,
-        read_fd: int,
-        write_fd: int,
-        events: Callable[["_Wire", list[Event]], None],
-        lost: Callable[[HostError], None],
-    ) -> None:
-        self.name = name
-        self.read_fd = read_fd
-        self.write_fd = write_fd
-        self.connection = Connection(Role.HOST)
-        self.calls: dict[int, _Call] = {}
-        self._buffer = bytearray(READ_BYTES)
-        self._events = events
-        self._lost = lost
-        self._loop = asyncio.get_running_loop()
-        self._queue: deque[bytes] = deque()
-        self._queued = 0
-        self._writing = False
-        self._frame_timer: asyncio.TimerHandle | None = None
-        self._loop.add_reader(read_fd, self._on_readable)
-
-    def write(self, data: bytes) -> None:
-        """Write now if the peer reads, else queue; raises `CapacityError` beyond the bound."""
-        if self._queued:
-            self._enqueue(data)
-            return
-        try:
-            written = os.write(self.write_fd, data)
-        except BlockingIOError:
-            written = 0
-        except OSError as error:
-            self._lost(PluginFault("CRASHED", f"the {self.name} link cannot be written: {error.strerror}"))
-            return
-        if written < len(data):
-            self._enqueue(data[written:] if written else data)
-
-    def _enqueue(self, data: bytes) -> None:
-        if self._queued + len(data) > MAX_QUEUED_BYTES:
-            raise CapacityError(
-                "RESOURCE_EXHAUSTED",
-                f"{self._queued} bytes wait for a plugin that does not read",
-                hint="the call was not made; the plugin is replaced when it stays so",
-            )
-        self._queue.append(data)
-        self._queued += len(data)
-        if not self._writing:
-            self._writing = True
-            self._loop.add_writer(self.write_fd, self._on_writable)
-
-    def _on_writable(self) -> None:
-        while self._queue:
-            data = self._queue[0]
-            try:
-                written = os.write(self.write_fd, data)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self._lost(PluginFault("CRASHED", f"the {self.name} link cannot be written: {error.strerror}"))
-                return
-            self._queued -= written
-            if written < len(data):
-                self._queue[0] = data[written:]
-                return
-            self._queue.popleft()
-        self._writing = False
-        self._loop.remove_writer(self.write_fd)
-
-    def _on_readable(self) -> None:
-        if not self.read_once():
-            self._loop.remove_reader(self.read_fd)
-            self._lost(PluginFault("CRASHED", f"the plugin closed its {self.name} link"))
-
-    def read_once(self) -> bool:
-        """Take what is there; false at the end of the stream."""
-        try:
-            count = os.readv(self.read_fd, [self._buffer])
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        if count == 0:
-            return False
-        events = self.connection.feed(self._buffer[:count])
-        if events:
-            self._events(self, events)
-        if self.connection.mid_frame and self.connection.state is LinkState.OPEN:
-            self._watch_frame()
-        elif self._frame_timer is not None:
-            self._frame_timer.cancel()
-            self._frame_timer = None
-        return True
-
-    def drain(self) -> None:
-        """Read to the end of what a dead process left behind, at most one queue's worth."""
-        for _ in range(MAX_QUEUED_BYTES // READ_BYTES):
-            try:
-                count = os.readv(self.read_fd, [self._buffer])
-            except OSError:
-                return
-            if count == 0:
-                return
-            events = self.connection.feed(self._buffer[:count])
-            if events:
-                self._events(self, events)
-
-    def _watch_frame(self) -> None:
-        if self._frame_timer is not None:
-            self._frame_timer.cancel()
-        oldest = max((call.deadline_s for call in self.calls.values()), default=0.0)
-        self._frame_timer = self._loop.call_later(max(SILENT_FRAME_S, oldest), self._on_silent_frame)
-
-    def _on_silent_frame(self) -> None:
-        self._frame_timer = None
-        self._lost(PluginFault("PROTOCOL_VIOLATION", f"a frame on the {self.name} link began and went silent"))
-
-    def close(self) -> list[_Call]:
-        """Leave the loop; return the calls whose callers still wait, and those that only hold a window."""
-        self._loop.remove_reader(self.read_fd)
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self.write_fd)
-        if self._frame_timer is not None:
-            self._frame_timer.cancel()
-        self._queue.clear()
-        self._queued = 0
-        self.connection.close()
-        calls = list(self.calls.values())
-        self.calls.clear()
-        return calls
-
-
 class PluginClient:
     """Calls one plugin process. Lives on the loop that made it; not for use from other threads.
 
-    `on_lost(fault)` is called at most once, when a link ends or the plugin breaks the protocol; the
-    owner then stops the process and calls `close`.
+    Args:
+        channel: the links.
+        label: `plugin id#generation`, for logs and errors.
+        on_lost: called at most once, with why the process is of no use any more: a link ended, the plugin broke
+            the protocol, or it hangs. The owner then stops the process and calls `close`.
+        on_goaway: called at most once, when the plugin asks to be replaced. It goes on answering; the owner starts
+            the replacement first.
+        patience: how long a process may hang.
     """
 
-    def __init__(self, channel: Channel, *, label: str, on_lost: Callable[[HostError], None]) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        label: str,
+        on_lost: Callable[[HostError], None],
+        on_goaway: Callable[[str], None] | None = None,
+        patience: Patience = DEFAULT_PATIENCE,
+    ) -> None:
         self._label = label
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
+        self._on_goaway = on_goaway
+        self._patience = patience
         self._fault: HostError | None = None
         self._handshakes: dict[FrameType, asyncio.Future[Value]] = {}
-        self._pongs: dict[int, asyncio.Future[Value]] = {}
-        self._late_answers = 0
-        self._call = _Wire("call", channel.call_in_fd, channel.call_out_fd, self._handle, self._lost)
+        self._call = Wire("call", channel.call_in_fd, channel.call_out_fd, self._handle, self._lost)
         fd = channel.control.fileno()
-        self._control = _Wire("control", fd, fd, self._handle, self._lost)
+        self._control = Wire("control", fd, fd, self._handle, self._lost)
+        self._liveness = Liveness(patience, send=self._ping, pending_s=self._pending_s, silent=self._on_silent)
 
     @property
     def fault(self) -> HostError | None:
@@ -260,6 +109,11 @@ class PluginClient:
         return self._call.connection.late_answers
 
     @property
+    def figures(self) -> Mapping[str, int | float]:
+        """What the process last said of itself: calls in flight, age of the oldest, memory, CPU. Its own word."""
+        return self._liveness.figures
+
+    @property
     def label(self) -> str:
         """`plugin id#generation`, for logs."""
         return self._label
@@ -274,19 +128,27 @@ class PluginClient:
         freed: Callable[[], None] | None = None,
         reply_limit_bytes: int | None = None,
         epoch: int = 0,
-    ) -> None:
-        """Make a hot call. `done` gets the result or a `HostError`, exactly once, never before this returns.
+    ) -> int:
+        """Make a hot call; return its stream. `done` gets the result or a `HostError`, exactly once, never before this returns.
 
         `freed` is called once when the plugin answered (in time or late) or is gone: until then it is
-        busy with the call. Raises `HostError` when the call could not be made; then neither is called.
+        busy with the call. Neither may raise. Raises `HostError` when the call could not be made; then
+        neither is called.
         """
-        self._start(self._call, method, args, deadline_s, done, freed, reply_limit_bytes, epoch)
+        return self._start(self._call, method, args, deadline_s, done, freed, reply_limit_bytes, epoch)
+
+    def cancel(self, stream: int) -> None:
+        """Tell the plugin that nobody wants a hot call's answer. `done` gets CANCELLED when it gave the call up."""
+        self._cancel(self._call, stream, "cancelled")
 
     def notify(self, method: int, args: Sequence[object], *, epoch: int = 0) -> None:
         """Send a one-way call. Raises `HostError` when it cannot be sent."""
-        if self._fault is not None:
-            raise self._fault
-        self._call.write(self._call.connection.send_notice(method, args, epoch=epoch))
+        self._check_usable(self._call)
+        try:
+            frame = self._call.connection.send_notice(method, args, epoch=epoch)
+        except ValueRefusedError as error:
+            raise _unsendable(error) from error
+        self._call.write(frame)
 
     async def control_call(self, method: int, args: Sequence[object], *, deadline_s: float) -> Value:
         """Call on the control link and wait. Raises `HostError`."""
@@ -296,14 +158,20 @@ class PluginClient:
             if not future.done():
                 future.set_result(outcome)
 
-        self._start(self._control, method, args, deadline_s, done, None, None, 0)
-        outcome = await future
+        stream = self._start(self._control, method, args, deadline_s, done, None, None, 0)
+        try:
+            outcome = await future
+        except asyncio.CancelledError:
+            self._cancel(self._control, stream, "cancelled")
+            raise
         if isinstance(outcome, HostError):
             raise outcome
         return outcome
 
     def send_handshake(self, frame_type: FrameType, body: Mapping[str, Value]) -> None:
-        """Send GO or WELCOME."""
+        """Send GO or WELCOME. Raises the fault that ended the process."""
+        if self._fault is not None:
+            raise self._fault
         self._control.write(self._control.connection.send_handshake(frame_type, body))
 
     async def handshake(self, frame_type: FrameType) -> Value:
@@ -318,33 +186,34 @@ class PluginClient:
         if self._fault is None:
             self._control.write(self._control.connection.send_goaway("RETIRED", message))
 
-    async def ping(self, token: int) -> Value:
-        """Ask the control thread for its figures; raises the fault when the process goes meanwhile."""
-        if self._fault is not None:
-            raise self._fault
-        future = self._pongs.setdefault(token, self._loop.create_future())
-        self._control.write(self._control.connection.send_ping(token))
-        return await future
-
     def close(self, fault: HostError) -> None:
         """End both links: what the process left is read first, then every waiting caller gets `fault`. Idempotent."""
         self._call.drain()
         self._control.drain()
         if self._fault is None:
             self._fault = fault
+        self._liveness.stop()
         self._fail_waiters(self._fault)
         for wire in (self._call, self._control):
             for call in wire.close():
-                if call.timer is not None:
-                    call.timer.cancel()
-                    call.done(self._fault)
+                call.tell(self._fault)
                 call.free()
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _check_usable(self, wire: Wire) -> None:
+        if self._fault is not None:
+            raise self._fault
+        if wire.full:
+            raise CapacityError(
+                "RESOURCE_EXHAUSTED",
+                f"{wire.queued_bytes} bytes wait for {self._label}, which does not read",
+                hint="the call was not made; the plugin is replaced when it stays so",
+            )
+
     def _start(
         self,
-        wire: _Wire,
+        wire: Wire,
         method: int,
         args: Sequence[object],
         deadline_s: float,
@@ -352,9 +221,9 @@ class PluginClient:
         freed: Callable[[], None] | None,
         reply_limit_bytes: int | None,
         epoch: int,
-    ) -> None:
-        if self._fault is not None:
-            raise self._fault
+    ) -> int:
+        # Before a stream is taken: a call that is never sent is never answered, and would count as outstanding for ever.
+        self._check_usable(wire)
         try:
             stream, frame = wire.connection.start_call(
                 method,
@@ -366,47 +235,55 @@ class PluginClient:
         except CallLimitError as error:
             raise CapacityError("RESOURCE_EXHAUSTED", str(error)) from error
         except ValueRefusedError as error:
-            raise PluginFault("BAD_RESULT", f"an argument cannot cross the wire: {error}") from error
-        call = _Call(done, freed, deadline_s)
-        wire.calls[stream] = call
-        try:
-            wire.write(frame)
-        except CapacityError:
-            del wire.calls[stream]
-            wire.connection.cancel(stream, "")
-            raise
-        if self._fault is None:
-            call.timer = self._loop.call_later(deadline_s, self._on_deadline, wire, stream)
-        else:
-            wire.calls.pop(stream, None)
+            raise _unsendable(error) from error
+        wire.write(frame)
+        if self._fault is not None:
             raise self._fault
+        call = wire.calls[stream] = Call(done, freed, deadline_s)
+        call.timer = self._loop.call_later(deadline_s, self._on_deadline, wire, stream)
+        return stream
 
-    def _on_deadline(self, wire: _Wire, stream: int) -> None:
+    def _cancel(self, wire: Wire, stream: int, reason: str) -> None:
+        frame = wire.connection.cancel(stream, reason)
+        if frame and self._fault is None:
+            wire.write(frame)
+
+    def _on_deadline(self, wire: Wire, stream: int) -> None:
         call = wire.calls.get(stream)
         if call is None:
             return
-        call.timer = None
         if wire is self._call:
-            call.stuck = self._loop.call_later(STUCK_S, self._on_stuck)
-        frame = wire.connection.cancel(stream, "deadline")
-        try:
-            wire.write(frame)
-        except CapacityError:
-            logger.debug("cancel_not_sent", extra={"plugin": self._label, "stream": stream})
-        call.done(
+            call.stuck = self._loop.call_later(self._patience.stuck_s, self._on_stuck)
+        self._cancel(wire, stream, "deadline")
+        call.tell(
             PluginFault("DEADLINE_EXCEEDED", f"{self._label} gave no answer within {call.deadline_s * 1000:.0f} ms")
         )
 
     def _on_stuck(self) -> None:
+        self._hangs(f"still had not answered a call {self._patience.stuck_s:g} s after its deadline")
+
+    def _on_silent(self) -> None:
+        self._hangs(f"answered no ping for {self._patience.ping_s:g} s")
+
+    def _hangs(self, what: str) -> None:
         self._lost(
             PluginFault(
                 "DEADLINE_EXCEEDED",
-                f"{self._label} still had not answered a call {STUCK_S:g} s after its deadline",
+                f"{self._label} {what}",
                 hint="a handler of the plugin hangs; the process is replaced",
+                details=self._liveness.figures,
             )
         )
 
-    def _handle(self, wire: _Wire, events: list[Event]) -> None:
+    def _ping(self, token: int) -> None:
+        if not self._control.full:
+            self._control.write(self._control.connection.send_ping(token))
+
+    def _pending_s(self) -> float:
+        timers = [call.timer for wire in (self._call, self._control) for call in wire.calls.values()]
+        return max((timer.when() for timer in timers if timer is not None), default=0.0) - self._loop.time()
+
+    def _handle(self, wire: Wire, events: list[Event]) -> None:
         for event in events:
             if type(event) is ReplyReceived:
                 self._settle(wire, event.stream, event.result)
@@ -415,45 +292,58 @@ class PluginClient:
             elif type(event) is ErrorReceived:
                 self._settle(wire, event.stream, fault_from_wire(event.error, self._label))
             elif type(event) is LateAnswerDropped:
-                call = wire.calls.pop(event.stream, None)
-                if call is not None:
-                    call.free()
+                self._settle(wire, event.stream, PluginFault("CANCELLED", f"{self._label} was told to give the call up"))
             else:
                 self._handle_rare(wire, event)
 
-    def _settle(self, wire: _Wire, stream: int, outcome: Outcome) -> None:
-        call = wire.calls.pop(stream)
-        if call.timer is not None:
-            call.timer.cancel()
-        call.free()
-        call.done(outcome)
+    def _settle(self, wire: Wire, stream: int, outcome: Outcome) -> None:
+        call = wire.calls.pop(stream, None)
+        if call is not None:
+            call.free()
+            call.tell(outcome)
 
-    def _handle_rare(self, wire: _Wire, event: Event) -> None:
+    def _handle_rare(self, wire: Wire, event: Event) -> None:
         if isinstance(event, HandshakeReceived):
             future = self._handshakes.setdefault(event.type, self._loop.create_future())
             if not future.done():
                 future.set_result(event.body)
+            if event.type is FrameType.READY and self._fault is None:
+                self._liveness.start()
         elif isinstance(event, PongReceived):
-            pong = self._pongs.pop(event.token, None)
-            if pong is not None and not pong.done():
-                pong.set_result(event.facts)
+            self._liveness.answered(event.token, event.facts)
+        elif isinstance(event, GoAwayReceived):
+            self._goes_away(event)
         elif isinstance(event, ViolationFound):
             self._lost(PluginFault(str(event.code), f"{self._label} on the {wire.name} link: {event.message}"))
         elif isinstance(event, (CallReceived, CallTooLarge)):
-            refusal = WireError(ErrorCode.UNAVAILABLE, "this host grants no host calls")
-            wire.write(wire.connection.send_error(event.stream, refusal))
+            self._refuse(wire, event.stream)
         else:
             logger.debug("frame_ignored", extra={"plugin": self._label, "event": type(event).__name__})
+
+    def _refuse(self, wire: Wire, stream: int) -> None:
+        if self._fault is not None:
+            return
+        if wire.full:
+            self._lost(PluginFault("PROTOCOL_VIOLATION", f"{self._label} calls its host and does not read the answers"))
+            return
+        refusal = WireError(ErrorCode.UNAVAILABLE, "this host grants no host calls")
+        wire.write(wire.connection.send_error(stream, refusal))
+
+    def _goes_away(self, event: GoAwayReceived) -> None:
+        told, self._on_goaway = self._on_goaway, None
+        if told is not None and self._fault is None:
+            told(f"{event.code[:64]}: {event.message[:256]}")
 
     def _lost(self, fault: HostError) -> None:
         if self._fault is not None:
             return
         self._fault = fault
+        self._liveness.stop()
         self._fail_waiters(fault)
         self._on_lost(fault)
 
     def _fail_waiters(self, fault: HostError) -> None:
-        for future in (*self._handshakes.values(), *self._pongs.values()):
+        for future in self._handshakes.values():
             if not future.done():
                 future.set_exception(fault)
                 # Nobody may be waiting: the exception is then seen by no one, which is no error.
@@ -461,6 +351,10 @@ class PluginClient:
 
 
 _CAPACITY: Final = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})
+
+
+def _unsendable(error: ValueRefusedError) -> UnsendableError:
+    return UnsendableError("FRAME_TOO_LARGE", f"an argument cannot cross the wire: {error}")
 
 
 def fault_from_wire(error: WireError, label: str) -> HostError:

@@ -1,27 +1,40 @@
 """Decides when a plugin has failed so often that it is not asked for a while. Pure.
 
-A breaker counts the last eight answers of one window. More than three failures open it; while open,
-one probe call is let through every `PROBE_INTERVAL_S`, and one good answer closes it.
+A breaker looks at the last eight answers of one window. Three misses open it, and so do more than three
+misses and unusable replies together; while open, one probe call is let through every
+`PROBE_INTERVAL_S`, and one good answer closes it.
 """
 
+import enum
 from collections import deque
 from typing import Final
 
 HISTORY: Final = 8
-"""Answers remembered (hot-path rule: three misses of the last eight)."""
-OPENS_AT: Final = 3
+"""Answers remembered."""
+OPENS_AT_MISSES: Final = 3
+OPENS_ABOVE_FAILURES: Final = 3
 PROBE_INTERVAL_S: Final = 1.0
 """Pause between probes of an open breaker: long against a call, short against a person's patience."""
+
+
+class Answer(enum.Enum):
+    """What came of a call. A MISS cost the request its whole deadline or its process; a BAD reply came in time."""
+
+    GOOD = enum.auto()
+    BAD = enum.auto()
+    MISS = enum.auto()
+
+
+_GOOD: Final = Answer.GOOD
 
 
 class Breaker:
     """Breaker of one window of calls. Owned by the event loop; `now` is a monotonic time in seconds."""
 
-    __slots__ = ("_failures", "_history", "_next_probe")
+    __slots__ = ("_history", "_next_probe")
 
     def __init__(self) -> None:
-        self._history: deque[bool] = deque(maxlen=HISTORY)
-        self._failures = 0
+        self._history: deque[Answer] = deque(maxlen=HISTORY)
         self._next_probe: float | None = None
 
     @property
@@ -38,19 +51,22 @@ class Breaker:
         self._next_probe = now + PROBE_INTERVAL_S
         return True
 
-    def record(self, *, ok: bool, now: float) -> None:
-        """Take the outcome of a call that went out."""
+    def revived(self, now: float) -> None:
+        """The plugin gave a sign of life, a late answer: an open breaker need not wait to probe it."""
         if self._next_probe is not None:
-            if ok:
+            self._next_probe = now
+
+    def record(self, answer: Answer, *, now: float) -> None:
+        """Take the outcome of a call that went out, or a miss of one that could not."""
+        if self._next_probe is not None:
+            if answer is _GOOD:
                 self._next_probe = None
                 self._history.clear()
-                self._failures = 0
             return
-        if ok and not self._failures:
+        if answer is _GOOD and not self._history:
             return
-        if len(self._history) == HISTORY and not self._history[0]:
-            self._failures -= 1
-        self._history.append(ok)
-        self._failures += not ok
-        if self._failures >= OPENS_AT:
-            self._next_probe = now + PROBE_INTERVAL_S
+        self._history.append(answer)
+        if answer is not _GOOD:
+            good, misses = self._history.count(Answer.GOOD), self._history.count(Answer.MISS)
+            if misses >= OPENS_AT_MISSES or len(self._history) - good > OPENS_ABOVE_FAILURES:
+                self._next_probe = now + PROBE_INTERVAL_S

@@ -19,6 +19,10 @@ Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
+LastGood = dict[str, tuple[int, Floats]]
+"""Ref of a scorer bound `last_good` -> membership and scores of its last answer."""
+
+
 class BadResultError(Exception):
     """A plugin's answer has the wrong shape. Says expected and found."""
 
@@ -35,9 +39,10 @@ class CycleState(Protocol):
     results: dict[str, list[int] | None]
     chosen: list[str] | None
     primary: str | None
+    last_good: "LastGood"
 
     def degrade(self, binding: Binding, reason: str) -> None:
-        """Note that the binding's failure policy decided; a fail_closed binding rejects the request."""
+        """Let the binding's failure policy decide, and note why."""
 
 
 class Tally(Protocol):
@@ -65,21 +70,23 @@ def request_columns(cycles: Sequence[CycleState], fields: Sequence[str], consume
     values = {name: [request_field(cycle.request, name) for cycle in cycles] for name in fields}
     data: dict[str, bytes] = {}
     for name in consumed:
-        column = _data_column([cycle.data.get(name) for cycle in cycles])
+        column = _data_column([cycle.data.get(name) for cycle in cycles], cycles[0].snapshot.rows)
         if column is not None:
             data[name] = column
     return [len(cycles), [], None, values, data]
 
 
-def _data_column(parts: Sequence["Floats | float | None"]) -> bytes | None:
-    """One consumed column of a batch; requests whose producer failed get NaN; nil when all failed."""
-    known = [part for part in parts if part is not None]
-    if not known:
+def _data_column(parts: Sequence["Floats | float | None"], rows: int) -> bytes | None:
+    """One consumed column of a batch; requests whose producer failed get NaN; nil when all failed.
+
+    A producer may answer by row for one batch and by request for the next; both in one column go by row.
+    """
+    if all(part is None for part in parts):
         return None
-    if isinstance(known[0], np.ndarray):
-        unknown = np.full_like(known[0], np.nan)
-        return np.concatenate([unknown if part is None else part for part in parts], dtype=np.float32).tobytes()
-    return np.array([np.nan if part is None else part for part in parts], dtype="<f4").tobytes()
+    numbers = [np.nan if part is None else part for part in parts]
+    if any(isinstance(part, np.ndarray) for part in parts):
+        return np.stack([np.broadcast_to(np.asarray(n, np.float32), rows) for n in numbers]).astype("<f4").tobytes()
+    return np.array(numbers, dtype="<f4").tobytes()
 
 
 def row_errors(value: Value, steps: int, requests: int) -> dict[tuple[int, int], str]:

@@ -6,7 +6,7 @@ whole answer before it changes a cycle: `BadResultError` leaves all of them as t
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from hotbay_sdk.protocol import ErrorCode, Method, Value
@@ -25,24 +25,35 @@ from hotbay.scheduling.batch import (
 from hotbay.scheduling.binding import Binding
 
 MAX_BATCH: Final = 64
+MAX_ARRAYS_BYTES: Final = 1024 * 1024
+"""S x B x E x 4 of one batch's reply stays below this (hot-path, Batches)."""
+BULKY_FIELDS: Final = ("request.prompt", "request.messages")
+"""Fields, by how their names begin, that can be as long as the request's body."""
 
 
 class RemoteCall(ABC):
     """Common part of all calls: which process, which method, by when."""
 
-    __slots__ = ("bindings", "columns", "deadline_s", "generation", "handles", "method")
+    __slots__ = ("bindings", "bulky", "columns", "deadline_s", "fields", "generation", "handles", "method")
+
+    sends_view: ClassVar[bool] = True
+    """Whether the arguments hold the endpoint view, so that the process knows it afterwards."""
 
     def __init__(
         self,
         generation: Generation,
         method: Method,
         bindings: Sequence[Binding],
+        *,
         columns: Sequence[str],
+        fields: Sequence[str],
     ) -> None:
         self.generation = generation
         self.method = method
         self.bindings = tuple(bindings)
         self.columns = tuple(columns)
+        self.fields = tuple(fields)
+        self.bulky = any(name.startswith(BULKY_FIELDS) for name in fields)
         self.deadline_s = min(b.deadline_s for b in bindings)
         # Taken now: a reload gives refs new handles, and this plan's calls go on with theirs.
         self.handles = tuple((generation.number, generation.handles[b.ref]) for b in bindings)
@@ -57,19 +68,22 @@ class RemoteCall(ABC):
 
     @abstractmethod
     def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
-        """Check and take the answer; false when part of it was unusable. Raises `BadResultError`."""
+        """Check and take the answer; false when all of it was unusable. Raises `BadResultError`."""
 
     def fail(self, cycle: CycleState, reason: str, tally: Tally) -> None:
         """Let the failure policies answer for one cycle."""
         for binding in self.bindings:
-            tally.plugin_error(binding.point, binding.ref, reason)
-            cycle.degrade(binding, reason)
+            self._fail_binding(cycle, binding, reason, tally)
+
+    def _fail_binding(self, cycle: CycleState, binding: Binding, reason: str, tally: Tally) -> None:
+        tally.plugin_error(binding.point, binding.ref, reason)
+        cycle.degrade(binding, reason)
 
 
 class ProduceCall(RemoteCall):
     """One data producer."""
 
-    __slots__ = ("_consumed", "_fields", "_produces")
+    __slots__ = ("_consumed", "_produces")
 
     def __init__(
         self,
@@ -81,10 +95,13 @@ class ProduceCall(RemoteCall):
         consumed: Sequence[str],
         produces: Sequence[str],
     ) -> None:
-        super().__init__(generation, Method.PRODUCE, [binding], columns)
-        self._fields = tuple(fields)
+        super().__init__(generation, Method.PRODUCE, [binding], columns=columns, fields=fields)
         self._consumed = tuple(consumed)
         self._produces = frozenset(produces)
+
+    def batch_limit(self, rows: int) -> int:
+        """Most cycles of a batch: 64, less where the columns of the reply would pass 1 MiB."""
+        return max(1, min(MAX_BATCH, MAX_ARRAYS_BYTES // max(1, 4 * rows * len(self._produces))))
 
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
         """Arguments of `produce`."""
@@ -92,7 +109,7 @@ class ProduceCall(RemoteCall):
             self.handles[0],
             view,
             candidate_bits(cycles),
-            request_columns(cycles, self._fields, self._consumed),
+            request_columns(cycles, self.fields, self._consumed),
         ], None
 
     def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
@@ -109,7 +126,7 @@ class ProduceCall(RemoteCall):
                 continue
             for name, column in columns.items():
                 cycle.data[name] = column[index] if column.ndim == 2 else float(column[index])
-        return not errors
+        return len(errors) < len(cycles) and not everyone
 
     def _column(self, name: str, raw: Value, cycles: Sequence[CycleState]) -> Floats:
         rows, requests = cycles[0].snapshot.rows, len(cycles)
@@ -126,13 +143,12 @@ class ProduceCall(RemoteCall):
 class PickCall(RemoteCall):
     """A picker in a process of its own."""
 
-    __slots__ = ("_count", "_fields")
+    __slots__ = ("_count",)
 
     def __init__(
         self, generation: Generation, binding: Binding, *, columns: Sequence[str], fields: Sequence[str], count: int
     ) -> None:
-        super().__init__(generation, Method.PICK, [binding], columns)
-        self._fields = tuple(fields)
+        super().__init__(generation, Method.PICK, [binding], columns=columns, fields=fields)
         self._count = count
 
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
@@ -144,7 +160,7 @@ class PickCall(RemoteCall):
             view,
             candidate_bits(cycles),
             np.concatenate(totals).astype("<f4").tobytes(),
-            request_columns(cycles, self._fields, ()),
+            request_columns(cycles, self.fields, ()),
             self._count,
         ], None
 
@@ -155,15 +171,15 @@ class PickCall(RemoteCall):
         if len(result[0]) != len(cycles):
             raise BadResultError(f"pick: expected rows for {len(cycles)} requests, found {len(result[0])}")
         errors = row_errors(result[1], 1, len(cycles))
-        good = True
+        good = False
         for index, (cycle, rows) in enumerate(zip(cycles, result[0], strict=True)):
             code = errors.get((0, -1)) or errors.get((0, index))
             checked = None if code else self._checked(cycle, rows)
             if checked is None:
                 self.fail(cycle, code or str(ErrorCode.BAD_RESULT), tally)
-                good = False
             else:
                 cycle.picked = checked
+                good = True
         return good
 
     def _checked(self, cycle: CycleState, rows: Value) -> list[int] | None:
@@ -180,13 +196,14 @@ class PickCall(RemoteCall):
 class ProfilePickCall(RemoteCall):
     """Asks a profile handler which profiles to run next."""
 
-    __slots__ = ("_fields", "_profiles")
+    __slots__ = ("_profiles",)
+
+    sends_view = False
 
     def __init__(
         self, generation: Generation, binding: Binding, *, fields: Sequence[str], profiles: Sequence[str]
     ) -> None:
-        super().__init__(generation, Method.PROFILE_PICK, [binding], ())
-        self._fields = tuple(fields)
+        super().__init__(generation, Method.PROFILE_PICK, [binding], columns=(), fields=fields)
         self._profiles = tuple(profiles)
 
     def batch_limit(self, rows: int) -> int:
@@ -195,7 +212,7 @@ class ProfilePickCall(RemoteCall):
 
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
         """Arguments of `profile_pick`."""
-        requests = request_columns(cycles, self._fields, ())
+        requests = request_columns(cycles, self.fields, ())
         return [self.handles[0], requests, list(self._profiles), results_map(cycles[0])], None
 
     def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
@@ -209,11 +226,12 @@ class ProfilePickCall(RemoteCall):
 class ProfileProcessCall(RemoteCall):
     """Asks a profile handler which profile's result is the primary one."""
 
-    __slots__ = ("_fields",)
+    __slots__ = ()
+
+    sends_view = False
 
     def __init__(self, generation: Generation, binding: Binding, *, fields: Sequence[str]) -> None:
-        super().__init__(generation, Method.PROFILE_PROCESS, [binding], ())
-        self._fields = tuple(fields)
+        super().__init__(generation, Method.PROFILE_PROCESS, [binding], columns=(), fields=fields)
 
     def batch_limit(self, rows: int) -> int:
         """One: each request has results of its own."""
@@ -221,7 +239,7 @@ class ProfileProcessCall(RemoteCall):
 
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
         """Arguments of `profile_process`."""
-        requests = request_columns(cycles, self._fields, ())
+        requests = request_columns(cycles, self.fields, ())
         return [self.handles[0], requests, results_map(cycles[0])], None
 
     def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:

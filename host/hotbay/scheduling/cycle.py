@@ -1,8 +1,8 @@
 """One run of the scheduler for one request: producers, profiles (filter, score, pick), and the verdict.
 
 A cycle decides synchronously what comes next and returns the calls to make; the router makes them and
-tells it when each is answered. It never waits, never fails, and ends in exactly one decision. It holds
-a lease on every generation of its plan from start to end.
+tells it when each is answered. It never waits, and ends in exactly one decision, be it that of `reject`.
+It holds a lease on every generation of its plan from start to end.
 
 Phases::
 
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotbay.datalayer.snapshot import Snapshot
+from hotbay.scheduling.batch import LastGood
 from hotbay.scheduling.binding import Binding, Policy
 from hotbay.scheduling.builtin import SPREAD
 from hotbay.scheduling.calls import RemoteCall
@@ -61,7 +62,7 @@ class BatchPicks:
             return totals
         corrected = totals.copy()
         for row, count in self._counts.items():
-            corrected[row] -= SPREAD * max(weight_sum, 1.0) * count
+            corrected[row] -= SPREAD * (weight_sum or 1.0) * count
         return corrected
 
     def add(self, row: int, snapshot: Snapshot) -> None:
@@ -77,9 +78,10 @@ class BatchPicks:
 
 
 class Cycle:
-    """State of one decision. `next_calls` and `answered` are called by the router only."""
+    """State of one decision. `next_calls`, `reject` and `finish` are called by the router only."""
 
     __slots__ = (
+        "_asks_handler",
         "_done",
         "_phase",
         "_picks",
@@ -89,9 +91,12 @@ class Cycle:
         "_rng",
         "_rounds",
         "_stage",
+        "begun_s",
         "chosen",
         "data",
         "degraded",
+        "ended",
+        "last_good",
         "mask",
         "picked",
         "plan",
@@ -111,7 +116,9 @@ class Cycle:
         done: Callable[[Decision], None],
         *,
         picks: BatchPicks,
+        last_good: LastGood,
         rng: np.random.Generator,
+        begun_s: float = 0.0,
     ) -> None:
         self.plan = plan
         self.snapshot = snapshot
@@ -124,7 +131,11 @@ class Cycle:
         self.chosen: list[str] | None = None
         self.primary: str | None = None
         self.degraded: list[tuple[str, str]] = []
+        self.last_good = last_good
+        self.begun_s = begun_s
         self.waiting = 0
+        self.ended = False
+        self._asks_handler = plan.handler.pick is not None
         self._done = done
         self._picks = picks
         self._rng = rng
@@ -145,14 +156,28 @@ class Cycle:
         return self._rejected
 
     def degrade(self, binding: Binding, reason: str) -> None:
-        """A failure policy decided: count it, and apply what is not the same as doing nothing."""
-        self.degraded.append((binding.ref, reason))
-        if binding.policy is Policy.FAIL_CLOSED and self._rejected is None:
+        """A failure policy decides: note it once per ref and reason, and apply what is not the same as doing nothing."""
+        if (binding.ref, reason) not in self.degraded:
+            self.degraded.append((binding.ref, reason))
+        if binding.policy is Policy.NEUTRAL and binding.neutral:
+            self._add(np.full(self.snapshot.rows, binding.neutral * binding.weight, np.float32))
+        elif binding.policy is Policy.LAST_GOOD:
+            membership, scores = self.last_good.get(binding.ref, (-1, None))
+            if scores is not None and membership == self.snapshot.membership:
+                self._add(scores * np.float32(binding.weight))
+        elif binding.policy is Policy.FAIL_CLOSED and self._rejected is None:
             self._rejected = Rejected(
                 503,
                 "plugin-unavailable",
                 f"plugin '{binding.ref}' gave no usable answer ({reason}) and is bound fail_closed",
             )
+
+    def reject(self, rejected: Rejected) -> None:
+        """Decide so, whatever was found out until now."""
+        self._rejected = rejected
+
+    def _add(self, scores: Floats) -> None:
+        self.totals = scores if self.totals is None else self.totals + scores
 
     def next_calls(self) -> Sequence[RemoteCall]:
         """Advance as far as possible; return the calls to make now, or nothing when the cycle is done."""
@@ -165,12 +190,20 @@ class Cycle:
                 return calls
         return ()
 
-    def finish(self) -> Decision:
-        """Give the leases back and tell the caller; called once, when `next_calls` returned nothing."""
-        for generation in self.plan.generations:
-            generation.release()
+    def finish(self, report: Callable[["Cycle"], None]) -> Decision:
+        """Decide, give the leases back, `report`, and tell the caller; called once, when nothing is left to call.
+
+        The caller is told also when `report` raises.
+        """
         decision = self._decision()
-        self._done(decision)
+        self.ended = True
+        self._phase = Phase.DONE
+        try:
+            for generation in self.plan.generations:
+                generation.release()
+            report(self)
+        finally:
+            self._done(decision)
         return decision
 
     # -- phases ----------------------------------------------------------------------------------
@@ -189,7 +222,7 @@ class Cycle:
         self._rounds += 1
         if handler.absent:
             self.degrade(handler.binding, "UNAVAILABLE")
-        elif handler.pick is not None:
+        elif handler.pick is not None and self._asks_handler:
             return (handler.pick,)
         return ()
 
@@ -197,6 +230,8 @@ class Cycle:
         """Take the handler's choice; without one (built-in, or its fallback) run the first profile once."""
         names = self.chosen
         if names is None:
+            # A handler that did not answer is not asked again: it would cost the request a deadline each time.
+            self._asks_handler = False
             names = [] if self.results else [next(iter(self.plan.profiles))]
         self._queue = [name for name in names if name not in self.results]
         if self._queue and self._rounds > MAX_HANDLER_ROUNDS:
@@ -248,13 +283,13 @@ class Cycle:
         if self._queue:
             self._start_profile()
         else:
-            self._phase = Phase.PROCESS if self.plan.handler.pick is None else Phase.CHOOSE
+            self._phase = Phase.CHOOSE if self._asks_handler else Phase.PROCESS
         return ()
 
     def _process(self) -> Sequence[RemoteCall]:
         self._phase = Phase.DONE
         process = self.plan.handler.process
-        if process is not None and any(self.results.values()):
+        if process is not None and self._asks_handler and any(self.results.values()):
             return (process,)
         return ()
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from hotbay_sdk.protocol import Value
+from hotbay_sdk.protocol import Value, check_value
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
 
 from hotbay.scheduling.request import BYTES_PER_TOKEN, InferenceRequest
@@ -16,7 +16,7 @@ _GETTERS: Final[Mapping[str, Callable[[InferenceRequest], Value]]] = {
     "request.model": lambda r: r.model,
     "request.target_model": lambda r: r.target_model,
     "request.prompt": lambda r: r.prompt_text(),
-    "request.messages": lambda r: cast("Value", r.payload.get("messages")),
+    "request.messages": lambda r: _messages(r),
     "request.tokens_estimate": lambda r: len(r.prompt_text().encode()) // BYTES_PER_TOKEN,
     "request.objective": lambda r: r.headers.get("x-llm-d-inference-objective"),
     "request.priority": lambda r: r.priority,
@@ -27,8 +27,16 @@ _GETTERS: Final[Mapping[str, Callable[[InferenceRequest], Value]]] = {
 }
 
 
+def _messages(request: InferenceRequest) -> Value:
+    """The messages as the client sent them; `ValueRefusedError` if they nest deeper than a value of the wire may."""
+    messages = request.payload.get("messages")
+    # The decoder of requests goes to 1024; a plugin's own decoder gives up just before, and its process with it.
+    check_value(messages, "messages")
+    return cast("Value", messages)
+
+
 def request_field(request: InferenceRequest, name: str) -> Value:
-    """Value of a declared field; `name` was checked by `unknown_reads`."""
+    """Value of a declared field; `name` was checked by `unknown_reads`. Raises `ValueRefusedError`."""
     getter = _GETTERS.get(name)
     if getter is not None:
         return getter(request)

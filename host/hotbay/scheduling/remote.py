@@ -1,39 +1,25 @@
-"""The adapter between cycles and one generation: natural batches, deadlines, breaker, view cache, notices.
-
-One window per process and method: one batch is out, one fills; what arrives while a batch is out goes
-together in the next. No timer makes a request wait. A window whose batch passed its deadline stays
-shut until the late answer comes; meanwhile requests take the failure policy at once.
-"""
+"""The adapter between cycles and one generation: its windows, what its process knows of the endpoints, notices."""
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol
 
-from hotbay_sdk.protocol import ErrorCode, Method
+from hotbay_sdk.protocol import ErrorCode, Method, ValueRefusedError
 
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.errors import HostError
-from hotbay.rpc.client import Outcome
+from hotbay.rpc.client import UnsendableError
 from hotbay.rpc.leases import Generation
-from hotbay.rpc.limits import Breaker
-from hotbay.scheduling.batch import BadResultError, Tally, request_columns
+from hotbay.scheduling.batch import Tally, request_columns
 from hotbay.scheduling.calls import MAX_BATCH, RemoteCall
 from hotbay.scheduling.cycle import Cycle
 from hotbay.scheduling.plan import Learner
+from hotbay.scheduling.window import HOST_ERROR, Advance, Window
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING: Final = 4096
-"""Cycles that may wait for one window: far above what 64 per batch and a 50 ms deadline can build up."""
-
-
-class Advance(Protocol):
-    """How a window tells the router that one call of a cycle is answered."""
-
-    def __call__(self, cycle: Cycle) -> None:
-        """The cycle has one outstanding call less."""
+Notice = tuple[Cycle, list[str]]
+"""A decided cycle, and the ids of the endpoints it chose."""
 
 
 class Remote:
@@ -48,18 +34,20 @@ class Remote:
         self._loop = asyncio.get_running_loop()
         self._windows: dict[int, Window] = {}
         self._sent: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
-        self._notices: dict[str, tuple[Learner, list[tuple[Cycle, list[str]]]]] = {}
-
-    def window(self, method: int) -> "Window":
-        """The window of a method, made at its first use."""
-        window = self._windows.get(method)
-        if window is None:
-            window = self._windows[method] = Window(self, self._tally, self._advance)
-        return window
+        self._notices: dict[Learner, list[Notice]] = {}
 
     def submit(self, cycle: Cycle, call: RemoteCall) -> bool:
         """Queue a call; false when it failed at once and the failure policies have answered."""
-        return self.window(call.method).submit(cycle, call)
+        window = self._windows.get(call.method)
+        if window is None:
+            window = Window(self.generation, self, tally=self._tally, advance=self._advance)
+            self._windows[call.method] = window
+        return window.submit(cycle, call)
+
+    def abandoned(self) -> None:
+        """Some cycle has ended before its answers came."""
+        for window in self._windows.values():
+            window.abandoned()
 
     def view(self, snapshot: Snapshot, columns: tuple[str, ...]) -> list[object]:
         """The view argument: ids and columns only when this process does not hold them yet."""
@@ -81,156 +69,38 @@ class Remote:
         """Tell a learner of a decision, together with the others of this tick."""
         if not self._notices:
             self._loop.call_soon(self._send_notices)
-        self._notices.setdefault(learner.binding.ref, (learner, []))[1].append((cycle, targets))
+        self._notices.setdefault(learner, []).append((cycle, targets))
 
     def _send_notices(self) -> None:
         notices, self._notices = self._notices, {}
-        for learner, entries in notices.values():
+        for learner, entries in notices.items():
             for start in range(0, len(entries), MAX_BATCH):
                 self._send_notice(learner, entries[start : start + MAX_BATCH])
 
-    def _send_notice(self, learner: Learner, entries: Sequence[tuple[Cycle, list[str]]]) -> None:
+    def _send_notice(self, learner: Learner, entries: Sequence[Notice]) -> None:
+        try:
+            self._notify(learner, entries)
+        except (UnsendableError, ValueRefusedError):
+            self._not_sent(learner, entries, str(ErrorCode.FRAME_TOO_LARGE))
+        except HostError as error:
+            self._not_sent(learner, (), error.code)
+        except Exception:
+            # Named boundary: columns are made of what clients sent.
+            logger.exception("notice_not_encoded", extra={"plugin": self.generation.client.label})
+            self._not_sent(learner, entries, HOST_ERROR)
+
+    def _notify(self, learner: Learner, entries: Sequence[Notice]) -> None:
         snapshot = entries[-1][0].snapshot
         requests = request_columns([cycle for cycle, _ in entries], learner.fields, ())
         targets = [ids for _, ids in entries]
-        try:
-            view = self.view(snapshot, ())
-            self.generation.client.notify(
-                Method.PRE_REQUEST, [learner.handle, view, requests, targets], epoch=snapshot.epoch
-            )
-        except HostError as error:
-            self.forget_view()
-            self._tally.plugin_error(learner.binding.point, learner.binding.ref, error.code)
+        args = [learner.handle, self.view(snapshot, ()), requests, targets]
+        self.generation.client.notify(Method.PRE_REQUEST, args, epoch=snapshot.epoch)
 
-
-class Window:
-    """One outstanding batch and one filling, of one process and method."""
-
-    __slots__ = ("_advance", "_breaker", "_busy", "_flushing", "_late", "_loop", "_queue", "_remote", "_tally")
-
-    def __init__(self, remote: Remote, tally: Tally, advance: Advance) -> None:
-        self._remote = remote
-        self._tally = tally
-        self._advance = advance
-        self._loop = asyncio.get_running_loop()
-        self._breaker = Breaker()
-        self._queue: deque[tuple[Cycle, RemoteCall]] = deque()
-        self._busy = False
-        self._late = False
-        self._flushing = False
-
-    def submit(self, cycle: Cycle, call: RemoteCall) -> bool:
-        """Queue the call; false when the failure policies answered at once."""
-        reason = self._refusal()
-        if reason is not None:
-            call.fail(cycle, reason, self._tally)
-            return False
-        self._queue.append((cycle, call))
-        if not self._busy and not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-        return True
-
-    def _refusal(self) -> str | None:
-        fault = self._remote.generation.client.fault
-        if fault is not None:
-            return fault.code
-        if self._late:
-            return str(ErrorCode.DEADLINE_EXCEEDED)
-        if len(self._queue) >= MAX_WAITING:
-            return str(ErrorCode.RESOURCE_EXHAUSTED)
-        if not self._queue and not self._busy and not self._breaker.allows(self._loop.time()):
-            return "BREAKER_OPEN"
-        return None
-
-    def _flush(self) -> None:
-        self._flushing = False
-        while self._queue and not self._busy:
-            self._send(self._next_batch())
-
-    def _next_batch(self) -> list[tuple[Cycle, RemoteCall]]:
-        """Take the cycles at the head that share call and snapshot, up to the call's limit."""
-        queue = self._queue
-        cycle, call = queue[0]
-        snapshot = cycle.snapshot
-        limit = call.batch_limit(snapshot.rows)
-        batch: list[tuple[Cycle, RemoteCall]] = []
-        while queue and len(batch) < limit and queue[0][1] is call and queue[0][0].snapshot is snapshot:
-            batch.append(queue.popleft())
-        return batch
-
-    def _send(self, batch: list[tuple[Cycle, RemoteCall]]) -> None:
-        call = batch[0][1]
-        cycles = [cycle for cycle, _ in batch]
-        snapshot = cycles[0].snapshot
-        try:
-            args, limit = call.encode(cycles, self._remote.view(snapshot, call.columns))
-            self._busy = True
-            self._remote.generation.client.start_call(
-                call.method,
-                args,
-                deadline_s=call.deadline_s,
-                done=_Answer(self, call, cycles),
-                freed=self._freed,
-                reply_limit_bytes=limit,
-                epoch=snapshot.epoch,
-            )
-        except HostError as error:
-            self._busy = False
-            self._fail(call, cycles, error)
-
-    def _freed(self) -> None:
-        """The plugin is done with the outstanding batch, in time or late."""
-        self._busy = False
-        self._late = False
-        if self._queue and not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-
-    def answer(self, call: RemoteCall, cycles: list[Cycle], outcome: Outcome) -> None:
-        """Take the outcome of a batch."""
-        if isinstance(outcome, HostError):
-            if outcome.code == ErrorCode.DEADLINE_EXCEEDED:
-                self._late = True
-            self._fail(call, cycles, outcome)
-            if self._late:
-                self._fail_queue(outcome)
-            return
-        try:
-            good = call.apply(cycles, outcome, self._tally)
-        except BadResultError as error:
-            logger.warning(
-                "plugin_bad_result", extra={"plugin": self._remote.generation.client.label, "error": str(error)}
-            )
-            self._fail(call, cycles, HostError(str(ErrorCode.BAD_RESULT), str(error)))
-            return
-        self._breaker.record(ok=good, now=self._loop.time())
-        for cycle in cycles:
-            self._advance(cycle)
-
-    def _fail(self, call: RemoteCall, cycles: Sequence[Cycle], error: HostError) -> None:
-        self._remote.forget_view()
-        self._breaker.record(ok=False, now=self._loop.time())
-        for cycle in cycles:
-            call.fail(cycle, error.code, self._tally)
-            self._advance(cycle)
-
-    def _fail_queue(self, error: HostError) -> None:
-        queue, self._queue = self._queue, deque()
-        for cycle, call in queue:
-            call.fail(cycle, error.code, self._tally)
-            self._advance(cycle)
-
-
-class _Answer:
-    """Callback of one batch; a slotted object is cheaper than a closure here."""
-
-    __slots__ = ("_call", "_cycles", "_window")
-
-    def __init__(self, window: Window, call: RemoteCall, cycles: list[Cycle]) -> None:
-        self._window = window
-        self._call = call
-        self._cycles = cycles
-
-    def __call__(self, outcome: Outcome) -> None:
-        self._window.answer(self._call, self._cycles, outcome)
+    def _not_sent(self, learner: Learner, entries: Sequence[Notice], code: str) -> None:
+        """One request may be at fault: tell of each alone; of one that is alone nothing is told."""
+        self.forget_view()
+        if len(entries) > 1:
+            for entry in entries:
+                self._send_notice(learner, [entry])
+        else:
+            self._tally.plugin_error(learner.binding.point, learner.binding.ref, code)

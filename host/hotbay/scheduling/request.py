@@ -131,4 +131,10 @@ def _completion_text(prompt: object) -> str:
 def _plain(value: object) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    if isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # Nested deeper than the encoder goes, though the decoder took it: no prompt that anybody shares a prefix with.
+        return ""

@@ -20,10 +20,8 @@ from hotbay.scheduling.batch import (
     row_errors,
 )
 from hotbay.scheduling.binding import Binding, Policy
-from hotbay.scheduling.calls import MAX_BATCH, RemoteCall
+from hotbay.scheduling.calls import MAX_ARRAYS_BYTES, MAX_BATCH, RemoteCall
 
-MAX_SCORES_BYTES: Final = 1024 * 1024
-"""S x B x E x 4 of one batch stays below this (hot-path, Batches)."""
 MAX_ERRORS_BYTES: Final = 16 * 1024
 """Room for the `errors` part of a reply beyond the scores (wire-protocol 10)."""
 
@@ -31,7 +29,7 @@ MAX_ERRORS_BYTES: Final = 16 * 1024
 class RunCall(RemoteCall):
     """Consecutive filters, then scorers, of one profile answered by one process."""
 
-    __slots__ = ("_consumed", "_fields", "_keeps_last", "_last", "_steps", "_weights", "filters", "scorers")
+    __slots__ = ("_consumed", "_keeps_last", "_steps", "_weights", "filters", "scorers")
 
     def __init__(
         self,
@@ -43,20 +41,18 @@ class RunCall(RemoteCall):
         fields: Sequence[str],
         consumed: Sequence[str],
     ) -> None:
-        super().__init__(generation, Method.RUN, [*filters, *scorers], columns)
+        super().__init__(generation, Method.RUN, [*filters, *scorers], columns=columns, fields=fields)
         self.filters = tuple(filters)
         self.scorers = tuple(scorers)
-        self._fields = tuple(fields)
         self._consumed = tuple(consumed)
         self._weights = np.array([b.weight for b in scorers], dtype=np.float32)
         points = [POINT_FILTER] * len(filters) + [POINT_SCORE] * len(scorers)
         self._steps = list(zip(points, self.handles, strict=True))
         self._keeps_last = any(b.policy is Policy.LAST_GOOD for b in scorers)
-        self._last: dict[str, tuple[int, Floats]] = {}
 
     def batch_limit(self, rows: int) -> int:
         """Most cycles of a batch: 64, less where the scores would pass 1 MiB."""
-        return max(1, min(MAX_BATCH, MAX_SCORES_BYTES // max(1, 4 * rows * len(self.scorers))))
+        return max(1, min(MAX_BATCH, MAX_ARRAYS_BYTES // max(1, 4 * rows * len(self.scorers))))
 
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
         """Arguments of `run`."""
@@ -65,7 +61,7 @@ class RunCall(RemoteCall):
             self._steps,
             view,
             candidate_bits(cycles),
-            request_columns(cycles, self._fields, self._consumed),
+            request_columns(cycles, self.fields, self._consumed),
         ]
         limit = run_reply_limit(len(self.scorers), len(cycles), rows)
         return args, limit + MAX_ERRORS_BYTES
@@ -83,22 +79,7 @@ class RunCall(RemoteCall):
             if not (low >= 0.0 and high <= 1.0):
                 scores = self._sanitize(scores, cycles, kept, whole, tally)
         self._take(cycles, kept, scores, whole, tally)
-        return not whole
-
-    def fail(self, cycle: CycleState, reason: str, tally: Tally) -> None:
-        """Failure policies for every step; a last_good scorer repeats its last answer for this membership."""
-        for binding in self.bindings:
-            self._fail_step(cycle, binding, reason, tally)
-
-    def _fail_step(self, cycle: CycleState, binding: Binding, reason: str, tally: Tally) -> None:
-        tally.plugin_error(binding.point, binding.ref, reason)
-        if binding.policy is Policy.LAST_GOOD:
-            membership, scores = self._last.get(binding.ref, (-1, None))
-            if scores is not None and membership == cycle.snapshot.membership:
-                _add(cycle, scores * np.float32(binding.weight))
-        elif binding.policy is Policy.NEUTRAL and binding.neutral:
-            _add(cycle, np.full(cycle.snapshot.rows, binding.neutral * binding.weight, np.float32))
-        cycle.degrade(binding, reason)
+        return len(whole) < len(self.bindings) * len(cycles)
 
     def _kept(self, bits: Value, cycles: Sequence[CycleState]) -> Mask | None:
         if not self.filters:
@@ -168,19 +149,17 @@ class RunCall(RemoteCall):
                     if step >= len(self.filters):
                         scores[step - len(self.filters), request] = 0.0
             if self._keeps_last:
-                self._remember(cycles[-1].snapshot.membership, scores, failed, len(cycles) - 1)
+                self._remember(cycles[-1], scores, failed, len(cycles) - 1)
             shape = scores.shape
             weighted = (self._weights @ scores.reshape(shape[0], -1)).reshape(shape[1:])
             for cycle, row in zip(cycles, weighted, strict=True):
-                _add(cycle, row)
+                cycle.totals = row if cycle.totals is None else cycle.totals + row
         for (step, request), code in failed.items():
-            self._fail_step(cycles[request], self.bindings[step], code, tally)
+            self._fail_binding(cycles[request], self.bindings[step], code, tally)
 
-    def _remember(self, membership: int, scores: Floats, failed: Mapping[tuple[int, int], str], request: int) -> None:
+    def _remember(
+        self, cycle: CycleState, scores: Floats, failed: Mapping[tuple[int, int], str], request: int
+    ) -> None:
         for index, binding in enumerate(self.scorers):
-            if (len(self.filters) + index, request) not in failed:
-                self._last[binding.ref] = (membership, scores[index, request].copy())
-
-
-def _add(cycle: CycleState, row: Floats) -> None:
-    cycle.totals = row if cycle.totals is None else cycle.totals + row
+            if binding.policy is Policy.LAST_GOOD and (len(self.filters) + index, request) not in failed:
+                cycle.last_good[binding.ref] = (cycle.snapshot.membership, scores[index, request].copy())

@@ -27,10 +27,16 @@ request. A `results` map is profile name -> list of endpoint ids, or nil for a p
 `instances` maps a handle's number, as text, to {block_tokens: n or nil}.
 """
 
-from typing import Final, NamedTuple
+from __future__ import annotations
 
+from hotbay_sdk.protocol.declarations import NamedTuple
 from hotbay_sdk.protocol.messages import MalformedMessageError
-from hotbay_sdk.protocol.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+    from hotbay_sdk.protocol.values import Value
 
 POINT_FILTER: Final = 1
 POINT_SCORE: Final = 2
@@ -93,7 +99,7 @@ class View(NamedTuple):
     columns: dict[str, bytes] | None
 
     @classmethod
-    def from_wire(cls, value: Value) -> "View":
+    def from_wire(cls, value: Value) -> View:
         """Read the argument on the plugin's end."""
         if not isinstance(value, list) or len(value) != len(cls._fields):
             raise MalformedMessageError(f"a view is an array of {len(cls._fields)}")
@@ -110,7 +116,7 @@ class Requests(NamedTuple):
     data: dict[str, bytes]
 
     @classmethod
-    def from_wire(cls, value: Value) -> "Requests":
+    def from_wire(cls, value: Value) -> Requests:
         """Read the argument on the plugin's end."""
         if not isinstance(value, list) or len(value) != len(cls._fields):
             raise MalformedMessageError(f"requests are an array of {len(cls._fields)}")

@@ -18,16 +18,14 @@ An answer to a stream that is neither pending nor a tombstone is a violation. To
 outstanding, so a peer that never answers cannot make the tables grow: further calls are refused.
 """
 
-import enum
-from collections.abc import Mapping, Sequence
-from typing import Final
+from __future__ import annotations
 
+from hotbay_sdk.protocol.declarations import StrEnum
 from hotbay_sdk.protocol.events import (
     CallReceived,
     CallTooLarge,
     CancelReceived,
     ErrorReceived,
-    Event,
     FrameSkipped,
     GoAwayReceived,
     HandshakeReceived,
@@ -58,21 +56,29 @@ from hotbay_sdk.protocol.messages import (
     MalformedMessageError,
     read_meta,
 )
-from hotbay_sdk.protocol.values import Encoder, Value, ValueRefusedError, unpack, unpack_checked
+from hotbay_sdk.protocol.values import Encoder, ValueRefusedError, unpack, unpack_checked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Final
+
+    from hotbay_sdk.protocol.events import Event
+    from hotbay_sdk.protocol.values import Value
 
 MAX_STREAM: Final = 2**31 - 1
 DEFAULT_MAX_OUTSTANDING: Final = 1024
 """Calls of one end that may be without an answer, tombstones included."""
 
 
-class Role(enum.Enum):
+class Role(StrEnum):
     """Which end this is. A plugin trusts its host; a host trusts nobody."""
 
     HOST = "host"
     PLUGIN = "plugin"
 
 
-class LinkState(enum.Enum):
+class LinkState(StrEnum):
     """Whether a link may still be used."""
 
     OPEN = "open"
@@ -88,9 +94,7 @@ class LocalProtocolError(Exception):
     """This end's own code broke the protocol: a bug, never caught."""
 
 
-_HANDSHAKE: Final = frozenset(
-    {FrameType.ARMED, FrameType.GO, FrameType.HELLO, FrameType.WELCOME, FrameType.READY}
-)
+_HANDSHAKE: Final = frozenset({FrameType.ARMED, FrameType.GO, FrameType.HELLO, FrameType.WELCOME, FrameType.READY})
 _UNOPENED: Final = frozenset({FrameType.DATA, FrameType.END, FrameType.CREDIT})
 
 # Looking a member up on its enum costs more than the dictionary look-ups of a call together (Python 3.11).

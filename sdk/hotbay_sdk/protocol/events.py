@@ -3,11 +3,15 @@
 Bodies that a docstring calls unchecked have passed the rules for values, and nothing else.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-from hotbay_sdk.protocol.frames import FrameType
-from hotbay_sdk.protocol.messages import CallError, CallMeta, ErrorCode
-from hotbay_sdk.protocol.values import Value
+from hotbay_sdk.protocol.declarations import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hotbay_sdk.protocol.frames import FrameType
+    from hotbay_sdk.protocol.messages import CallError, CallMeta, ErrorCode
+    from hotbay_sdk.protocol.values import Value
 
 
 class HandshakeReceived(NamedTuple):

@@ -5,10 +5,16 @@ costs nothing. `magic` is 0xF5, a byte that occurs in no UTF-8 text: stray outpu
 noticed at its first byte.
 """
 
-import enum
+from __future__ import annotations
+
 import struct
-from collections.abc import Callable
-from typing import Final, NamedTuple
+
+from hotbay_sdk.protocol.declarations import IntEnum, NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Final
 
 PROTOCOL_VERSION: Final = 1
 MAGIC: Final = 0xF5
@@ -18,7 +24,7 @@ MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Hard cap of a frame body: a longer one closes the link. Most methods have a far lower limit."""
 
 
-class FrameType(enum.IntEnum):
+class FrameType(IntEnum):
     """What a frame carries. Unknown types are skipped unless flagged critical."""
 
     ARMED = 1

@@ -1,17 +1,20 @@
 """Methods, error codes, and the bodies of frames: what the two ends say to each other.
 
 Pure. Every `from_wire` checks shape and bounds of a value that the peer sent and raises
-`MalformedMessageError`; nothing is looked up by a name from the wire but in the tables here. Records
-are named tuples, not dataclasses: importing `dataclasses` would double a plugin's start-up.
+`MalformedMessageError`; nothing is looked up by a name from the wire but in the tables here.
 """
 
-import enum
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from __future__ import annotations
 
+from hotbay_sdk.protocol.declarations import IntEnum, NamedTuple, StrEnum
 from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES
-from hotbay_sdk.protocol.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final
+
+    from hotbay_sdk.protocol.values import Value
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024
 """Longest error text that crosses the wire; the sender cuts, the receiver cuts again."""
@@ -23,7 +26,7 @@ HOT_FRAME_BYTES: Final = 1024 * 1024 + 16 * 1024
 NO_DEADLINE_US: Final = 0
 
 
-class ErrorCode(enum.StrEnum):
+class ErrorCode(StrEnum):
     """Stable codes of faults that concern a plugin; who must act is told by the class in the host."""
 
     START_FAILED = "START_FAILED"
@@ -50,7 +53,7 @@ class ErrorCode(enum.StrEnum):
 _CODES: Final = {str(code): code for code in ErrorCode}
 
 
-class Executed(enum.StrEnum):
+class Executed(StrEnum):
     """Whether the callee ran the author's code before it failed."""
 
     YES = "yes"
@@ -61,14 +64,14 @@ class Executed(enum.StrEnum):
 _EXECUTED: Final = {str(e): e for e in Executed}
 
 
-class Link(enum.StrEnum):
+class Link(StrEnum):
     """The link a method travels on."""
 
     CALL = "call"
     CONTROL = "control"
 
 
-class Method(enum.IntEnum):
+class Method(IntEnum):
     """Method ids of protocol version 1 that this release uses."""
 
     RUN = 3
@@ -100,7 +103,9 @@ METHODS: Final[Mapping[int, MethodSpec]] = {
         MethodSpec(Method.PICK, "pick", Link.CALL, 50, False, MAX_FRAME_BYTES, HOT_FRAME_BYTES),
         MethodSpec(Method.PRODUCE, "produce", Link.CALL, 400, False, MAX_FRAME_BYTES, HOT_FRAME_BYTES),
         MethodSpec(Method.PROFILE_PICK, "profile_pick", Link.CALL, 50, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES),
-        MethodSpec(Method.PROFILE_PROCESS, "profile_process", Link.CALL, 50, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES),
+        MethodSpec(
+            Method.PROFILE_PROCESS, "profile_process", Link.CALL, 50, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES
+        ),
         MethodSpec(Method.PRE_REQUEST, "pre_request", Link.CALL, 50, True, MAX_FRAME_BYTES, 0),
         MethodSpec(Method.CONFIGURE, "configure", Link.CONTROL, 30_000, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES),
         MethodSpec(Method.CHECK_READY, "check_ready", Link.CONTROL, 1000, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES),
@@ -124,7 +129,7 @@ def _cut(text: str, limit_bytes: int) -> str:
     return text if len(raw) <= limit_bytes and text.isascii() else raw[:limit_bytes].decode("utf-8", "ignore")
 
 
-_NO_DETAILS: Final[Mapping[str, Value]] = MappingProxyType({})
+_NO_DETAILS: Final[Mapping[str, Value]] = {}
 
 
 class CallError(NamedTuple):
@@ -149,7 +154,7 @@ class CallError(NamedTuple):
         }
 
     @classmethod
-    def from_wire(cls, value: Value) -> "CallError":
+    def from_wire(cls, value: Value) -> CallError:
         """Read a peer's error. An unknown code becomes PLUGIN_ERROR with the spelling in `details`."""
         if not isinstance(value, dict):
             raise MalformedMessageError("an error is a map")
@@ -255,7 +260,7 @@ class Armed(NamedTuple):
         return {"incarnation": self.incarnation, "enforced": list(self.enforced)}
 
     @classmethod
-    def from_wire(cls, value: Value) -> "Armed":
+    def from_wire(cls, value: Value) -> Armed:
         """Read an ARMED body."""
         body = _map(value, "ARMED")
         return cls(_str(body, "incarnation"), _strs(body, "enforced"))
@@ -279,7 +284,7 @@ class Hello(NamedTuple):
         }
 
     @classmethod
-    def from_wire(cls, value: Value) -> "Hello":
+    def from_wire(cls, value: Value) -> Hello:
         """Read a HELLO body."""
         body = _map(value, "HELLO")
         versions = body.get("protocol")
@@ -311,7 +316,7 @@ class Welcome(NamedTuple):
         }
 
     @classmethod
-    def from_wire(cls, value: Value) -> "Welcome":
+    def from_wire(cls, value: Value) -> Welcome:
         """Read a WELCOME body."""
         body = _map(value, "WELCOME")
         return cls(
@@ -352,7 +357,7 @@ class TypeDeclaration(NamedTuple):
         }
 
     @classmethod
-    def from_wire(cls, value: Value) -> "TypeDeclaration":
+    def from_wire(cls, value: Value) -> TypeDeclaration:
         """Read one entry of READY's `types`."""
         body = _map(value, "a type")
         _expect(isinstance(body.get("rowwise", False), bool), "rowwise is true or false")
@@ -378,12 +383,10 @@ class Ready(NamedTuple):
         return {"types": [t.to_wire() for t in self.types], "sdk": self.sdk}
 
     @classmethod
-    def from_wire(cls, value: Value) -> "Ready":
+    def from_wire(cls, value: Value) -> Ready:
         """Read a READY body."""
         body = _map(value, "READY")
         types = body.get("types")
         if not isinstance(types, list) or len(types) > MAX_NAMES:
             raise MalformedMessageError(f"types is a list of at most {MAX_NAMES}")
         return cls(tuple(TypeDeclaration.from_wire(t) for t in types), _str(body, "sdk", ""))
-
-

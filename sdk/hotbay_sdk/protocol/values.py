@@ -5,11 +5,22 @@ nil, bool, int64/uint64, float64, UTF-8 str, bytes, arrays, and maps with str ke
 receiver that does not trust its peer. Pure.
 """
 
-from typing import Final, NoReturn, TypeAlias
+from __future__ import annotations
 
-import msgpack
+from msgpack.exceptions import UnpackException
 
 from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final, NoReturn, TypeAlias
+
+try:
+    from msgpack._cmsgpack import Packer, Unpacker, unpackb
+except ImportError as error:
+    raise ImportError(
+        f"hotbay needs the C extension of msgpack ({error}): install a wheel of msgpack that was built for this Python"
+    ) from error
 
 MAX_DEPTH: Final = 32
 _MIN_INT: Final = -(2**63)
@@ -135,8 +146,8 @@ def unpack(body: bytes) -> Value:
     msgpack bounds every length by the body's own size, and nesting by 1,024.
     """
     try:
-        value: Value = msgpack.unpackb(body, max_ext_len=0, ext_hook=_refuse_extension)
-    except (ValueError, TypeError, RecursionError, MemoryError, msgpack.exceptions.UnpackException) as error:
+        value: Value = unpackb(body, max_ext_len=0, ext_hook=_refuse_extension)
+    except (ValueError, TypeError, RecursionError, MemoryError, UnpackException) as error:
         raise ValueRefusedError("", f"not one msgpack value: {type(error).__name__} {str(error)[:120]}") from error
     return value
 
@@ -152,16 +163,16 @@ def unpack_checked(body: bytes) -> Value:
 
 def _scan(body: bytes) -> None:
     """Walk the body without making objects: a count that it does not honour must allocate nothing."""
-    scanner = msgpack.Unpacker(read_size=len(body), max_buffer_size=len(body))
+    scanner = Unpacker(read_size=len(body), max_buffer_size=len(body))
     scanner.feed(body)
     try:
         scanner.skip()
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
+    except (ValueError, UnpackException) as error:
         raise ValueRefusedError("", f"not one msgpack value: {type(error).__name__} {str(error)[:120]}") from error
 
 
-def _new_packer() -> msgpack.Packer:
-    return msgpack.Packer(autoreset=True, use_bin_type=True, buf_size=FIRST_BUFFER_BYTES)
+def _new_packer() -> Packer:
+    return Packer(autoreset=True, use_bin_type=True, buf_size=FIRST_BUFFER_BYTES)
 
 
 def _refuse_extension(code: int, data: bytes) -> NoReturn:

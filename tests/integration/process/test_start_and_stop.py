@@ -93,6 +93,20 @@ async def test_child_has_exact_environment_and_descriptors(start_plugin, tmp_pat
     assert str(Path(__file__).parents[3] / "host") not in told["path"]
 
 
+async def test_garbage_of_the_plugin_is_collected(start_plugin):
+    # Stage 0 stops the collector while the SDK is imported.
+    plugin = await start_plugin("""
+import gc, os
+from hotbay_sdk._serve import say
+
+def main(*links):
+    say(links[2], [gc.isenabled(), gc.get_freeze_count() > 0])
+    os.read(links[2], 1)
+""")
+    await plugin.hello()
+    assert await plugin.said() == [True, True]
+
+
 async def test_host_ends_neither_block_nor_leak(start_plugin):
     child = (await start_plugin()).child
     for fd in (child.call_in_fd, child.call_out_fd, child.control.fileno()):

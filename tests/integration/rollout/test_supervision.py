@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.anyio]
+pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(90)]
 
 PATIENT = "bindings: {sample: {deadline: 5s}}\n"
 THREE = """
@@ -21,7 +21,10 @@ schedulingProfiles:
 - name: default
   plugins: [{pluginRef: a}, {pluginRef: b}, {pluginRef: c}]
 """
-SAYS_NOTHING = {"hotbay_sdk/__init__.py": "", "hotbay_sdk/_serve.py": "import time\ndef main(*given):\n    time.sleep(60)\n"}
+SAYS_NOTHING = {
+    "hotbay_sdk/__init__.py": "",
+    "hotbay_sdk/_serve.py": "import time\ndef main(*given):\n    time.sleep(60)\n",
+}
 
 
 async def test_l11_plugins_that_say_nothing_fail_in_time_and_hold_nobody_up(host, text, packages, is_alive, tmp_path):
@@ -106,7 +109,9 @@ async def test_kills_from_outside_never_disable_a_plugin(host, text, packages, t
         for _ in range(4):
             before = bay.live()
             os.kill(before["pid"], signal.SIGKILL)
-            await bay.wait_for(lambda before=before: bay.live()["generation"] > before["generation"] and bay.live()["pid"])
+            await bay.wait_for(
+                lambda before=before: bay.live()["generation"] > before["generation"] and bay.live()["pid"]
+            )
         assert bay.plugin()["restarts"] == 4
 
 

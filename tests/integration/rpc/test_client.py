@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from hotbay.errors import CapacityError, HostError, PluginFault
-from hotbay.rpc.client import MAX_QUEUED_BYTES
+from hotbay.rpc.wire import MAX_QUEUED_BYTES
 from hotbay_sdk.protocol import CallError as WireError
 from hotbay_sdk.protocol import CallReceived, CancelReceived, ErrorCode, Method
 
@@ -197,11 +197,12 @@ def test_r15_plugin_that_does_not_read_fills_a_bounded_queue_and_works_again(wit
     async def body(peer) -> None:
         payload = b"x" * 64 * 1024
         box = Box()
-        refused = sum(is_refused(peer, box, args=(payload,)) for _ in range(1000))
-        accepted = 1000 - refused
+        refused = sum(is_refused(peer, box, args=(payload,)) for _ in range(10_000))
+        accepted = 10_000 - refused
         pipe_bytes = 64 * 1024
         assert accepted * len(payload) <= MAX_QUEUED_BYTES + pipe_bytes + len(payload)
         assert refused > 0
+        assert peer.client.outstanding == accepted, "what was refused is not waited for"
         # The peer reads again: everything that was accepted arrives whole, and calls work.
         streams: list[int] = []
         while len(streams) < accepted:

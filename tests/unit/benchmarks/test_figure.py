@@ -13,14 +13,14 @@ def test_evaluate_forms_ratios_within_the_round_when_the_machine_changes_speed()
     row = evaluate(RATIO, samples, {})
 
     assert (row.value, row.low, row.high) == (2.0, 2.0, 2.1)
-    assert row.absolute == 21.0
+    assert (row.absolute, row.floor) == (21.0, 10.0)
     assert row.met
 
 
 def test_evaluate_gives_the_absolute_value_without_a_floor():
     row = evaluate(Figure("B0", "alone", "floor:p50_us"), {"floor:p50_us": [1.0, 3.0, 2.0]}, {})
 
-    assert (row.value, row.met) == (2.0, None)
+    assert (row.value, row.floor, row.met) == (2.0, None, None)
 
 
 @pytest.mark.parametrize("missing", ["product", "floor"])

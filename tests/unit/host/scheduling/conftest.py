@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import HostError, PluginFault
-from hotbay.rpc.client import fault_from_wire
+from hotbay.rpc.client import UnsendableError, fault_from_wire
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import BindingOptions
+from hotbay.scheduling.compiler import compile_plan
 from hotbay.scheduling.decision import Picked, Rejected
-from hotbay.scheduling.plan import PlanInput, ProfileEntryPlan, ProfileInput, RefPlan, compile_plan
+from hotbay.scheduling.plan import PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.router import Router
 from hotbay_sdk import Plugin
@@ -27,6 +28,7 @@ from hotbay_sdk.protocol import (
     NoticeReceived,
     ReplyReceived,
     Role,
+    ValueRefusedError,
 )
 
 TIMEOUT_S = 5.0
@@ -41,12 +43,15 @@ class MemoryClient:
         self.batches: list[int] = []
         self.arguments: list[list[object]] = []
         self.hold = False
+        self.refuses: HostError | None = None
+        self.cancelled: list[int] = []
         self.tamper: Callable[[object], object] | None = None
         self._dispatcher = dispatcher
         self._host = Connection(Role.HOST)
         self._plugin = Connection(Role.PLUGIN)
         self._calls: dict[int, tuple[Callable[[object], None], Callable[[], None] | None]] = {}
         self._held: list[CallReceived] = []
+        self._told: set[int] = set()
 
     def start_call(
         self,
@@ -58,18 +63,29 @@ class MemoryClient:
         freed: Callable[[], None] | None = None,
         reply_limit_bytes: int | None = None,
         epoch: int = 0,
-    ) -> None:
+    ) -> int:
         if self.fault is not None:
             raise self.fault
-        stream, data = self._host.start_call(
-            method, args, deadline_us=int(deadline_s * 1e6), reply_limit_bytes=reply_limit_bytes, epoch=epoch
-        )
+        if self.refuses is not None:
+            raise self.refuses
+        try:
+            stream, data = self._host.start_call(
+                method, args, deadline_us=int(deadline_s * 1e6), reply_limit_bytes=reply_limit_bytes, epoch=epoch
+            )
+        except ValueRefusedError as error:
+            raise UnsendableError("FRAME_TOO_LARGE", str(error)) from error
         self._calls[stream] = (done, freed)
         for event in self._plugin.feed(data):
             if isinstance(event, CallReceived):
                 self._held.append(event)
         if not self.hold:
             asyncio.get_running_loop().call_soon(self.release)
+        return stream
+
+    def cancel(self, stream: int) -> None:
+        self.cancelled.append(stream)
+        for event in self._plugin.feed(self._host.cancel(stream, "cancelled")):
+            assert isinstance(event, CancelReceived)
 
     def notify(self, method: int, args: Sequence[object], *, epoch: int = 0) -> None:
         if self.fault is not None:
@@ -84,6 +100,7 @@ class MemoryClient:
         for call in calls:
             self.arguments.append(call.args)
             requests = next(a for a in call.args if isinstance(a, list) and len(a) == 5 and isinstance(a[3], dict))
+            assert isinstance(requests[0], int)
             self.batches.append(requests[0])
             result = self._dispatcher.call(call.meta.method, call.args)
             if self.tamper is not None:
@@ -95,14 +112,17 @@ class MemoryClient:
         for stream, (done, _) in list(self._calls.items()):
             for event in self._plugin.feed(self._host.cancel(stream, "deadline")):
                 assert isinstance(event, CancelReceived)
-            done(PluginFault("DEADLINE_EXCEEDED", "too late"))
+            if stream not in self._told:
+                self._told.add(stream)
+                done(PluginFault("DEADLINE_EXCEEDED", "too late"))
 
     def die(self) -> None:
         """The process ends."""
         self.fault = PluginFault("CRASHED", "killed")
         calls, self._calls = self._calls, {}
-        for done, freed in calls.values():
-            done(self.fault)
+        for stream, (done, freed) in calls.items():
+            if stream not in self._told:
+                done(self.fault)
             if freed is not None:
                 freed()
 
@@ -116,6 +136,8 @@ class MemoryClient:
                 done(event.result)
             elif isinstance(event, ErrorReceived):
                 done(fault_from_wire(event.error, self.label))
+            elif event.stream not in self._told:
+                done(PluginFault("CANCELLED", "given up"))
 
 
 @dataclass
@@ -150,6 +172,7 @@ class Bay:
         self.clients: dict[str, MemoryClient] = {}
         self.generations: dict[str, Generation] = {}
         self.refs: list[RefPlan] = []
+        self.requests: list[InferenceRequest] = []
         self._plans = 0
         self.router = Router(self.store, self.tally, seed=11)
 
@@ -189,6 +212,10 @@ class Bay:
         self.generations[plugin.name] = generation
         return client
 
+    def lose(self, name: str) -> None:
+        """The process of a ref is gone for the plans to come; what its type declares is known."""
+        self.refs = [replace(r, generation=None) if r.name == name else r for r in self.refs]
+
     def builtin(self, type_name: str, **parameters: object) -> None:
         """List a host built-in."""
         self.refs.append(RefPlan(type_name, type_name, None, None, None, parameters))
@@ -209,8 +236,10 @@ class Bay:
             )
         self.router.publish(compile_plan(self._plans, PlanInput(tuple(self.refs), made, options or {})))
 
-    def start(self, count: int = 1, **fields: object) -> list[asyncio.Future[Picked | Rejected]]:
-        """Begin decisions in this tick."""
+    def start(
+        self, count: int = 1, *, payloads: Sequence[Mapping[str, object]] = (), **fields: object
+    ) -> list[asyncio.Future[Picked | Rejected]]:
+        """Begin decisions in this tick; request n has `payloads[n]` if there is one."""
         loop = asyncio.get_running_loop()
         futures = []
         for index in range(count):
@@ -224,15 +253,19 @@ class Bay:
                 path="/v1/completions",
                 headers=headers,
                 body=prompt.encode(),
-                payload={"model": "m", "prompt": prompt},
+                payload=payloads[index] if index < len(payloads) else {"model": "m", "prompt": prompt},
             )
+            self.requests.append(request)
             self.router.decide(request, future.set_result)
             futures.append(future)
         return futures
 
-    async def decide(self, count: int = 1, **fields: object) -> list[Picked | Rejected]:
+    async def decide(
+        self, count: int = 1, *, payloads: Sequence[Mapping[str, object]] = (), **fields: object
+    ) -> list[Picked | Rejected]:
         """Make decisions that begin together."""
-        return list(await asyncio.wait_for(asyncio.gather(*self.start(count, **fields)), TIMEOUT_S))
+        started = self.start(count, payloads=payloads, **fields)
+        return list(await asyncio.wait_for(asyncio.gather(*started), TIMEOUT_S))
 
     async def names(self, count: int = 1) -> list[str]:
         """Names of the endpoints picked."""
@@ -255,3 +288,9 @@ def in_loop() -> Callable[[Callable[[Bay], object]], None]:
         asyncio.run(main())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def make_bay() -> Callable[[], Bay]:
+    """Makes a bay, inside a running loop."""
+    return Bay

@@ -6,15 +6,9 @@ import pytest
 from hotbay.errors import InputError, Place
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import BindingOptions, Policy
-from hotbay.scheduling.plan import (
-    Plan,
-    PlanInput,
-    ProfileEntryPlan,
-    ProfileInput,
-    RefPlan,
-    compile_plan,
-    missing_producers,
-)
+from hotbay.scheduling.compiler import compile_plan
+from hotbay.scheduling.plan import Plan, PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
+from hotbay.scheduling.producers import missing_producers
 from hotbay.scheduling.registry import DEFAULT_PRODUCERS, TypeIndex
 from hotbay_sdk.protocol import TypeDeclaration
 
@@ -158,7 +152,7 @@ def test_only_declared_columns_and_fields_cross() -> None:
     refs.remote("b", ["score"], one, reads=["endpoint.running"])
     call = refs.compile({"default": ["a"]}).profiles["default"].stages[0][0]
     assert call.columns == ("endpoint.running", "endpoint.waiting")
-    assert call._fields == ("request.model",)  # type: ignore[attr-defined]
+    assert call.fields == ("request.model",)
 
 
 def test_reads_that_this_host_does_not_have_are_refused() -> None:
@@ -231,3 +225,31 @@ def test_type_index_names_providers_and_near_misses() -> None:
     assert "provided by a and b" in str(index.resolve("t", PLACE))
     assert TypeIndex.build([("a", ["t"]), ("b", ["t"])], {"t": "b"}).resolve("t", PLACE) == "b"
     assert "does not provide" in str(TypeIndex.build([("a", ["t"])], {"t": "c"}).resolve("t", PLACE))
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0, 1e31, 1e308])
+def test_weight_that_float32_totals_cannot_hold_is_refused_with_its_place(weight: float) -> None:
+    refs = Refs()
+    refs.remote("s", ["score"], generation(1))
+    profile = ProfileInput("default", (ProfileEntryPlan("s", weight, PLACE),))
+    with pytest.raises(InputError) as caught:
+        compile_plan(1, PlanInput(tuple(refs.refs), (profile,), {}))
+    [problem] = caught.value.problems
+    assert (problem.code, problem.place) == ("CONFIG_INVALID", PLACE)
+    assert "from 0 to 1e+30" in problem.hint
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_policy_of_a_ref_that_was_never_ready_is_not_judged(policy: Policy) -> None:
+    refs = Refs()
+    refs.unknown("later")
+    plan = refs.compile({"default": ["later"]}, {"later": BindingOptions(on_failure=policy)})
+    [binding] = plan.profiles["default"].absent
+    assert binding.ref == "later"
+
+
+def test_readiness_waits_for_an_absent_fail_closed_handler() -> None:
+    refs = Refs()
+    refs.remote("h", ["profile_handler"], None)
+    plan = refs.compile({"x": [], "y": []}, {"h": BindingOptions(on_failure=Policy.FAIL_CLOSED)})
+    assert plan.fail_closed_absent == ("h",)

@@ -46,7 +46,7 @@ class LinkHistory(RuleBasedStateMachine):
     def other(role: Role) -> Role:
         return Role.PLUGIN if role is Role.HOST else Role.HOST
 
-    @rule(role=st.sampled_from(Role), limit=st.sampled_from([4, 100]))
+    @rule(role=st.sampled_from(list(Role)), limit=st.sampled_from([4, 100]))
     def call(self, role: Role, limit: int) -> None:
         owed = len(self.waiting[role]) + len(self.cancelled[role])
         try:
@@ -59,7 +59,7 @@ class LinkHistory(RuleBasedStateMachine):
             self.wire[role] += data
             self.made += 1
 
-    @rule(role=st.sampled_from(Role), which=pick, overtakes=st.booleans())
+    @rule(role=st.sampled_from(list(Role)), which=pick, overtakes=st.booleans())
     def cancel(self, role: Role, which: int, overtakes: bool) -> None:
         if not self.waiting[role]:
             return
@@ -72,7 +72,7 @@ class LinkHistory(RuleBasedStateMachine):
         else:
             self.wire[role] += data
 
-    @rule(role=st.sampled_from(Role), which=pick, size=st.integers(0, 20), fails=st.booleans())
+    @rule(role=st.sampled_from(list(Role)), which=pick, size=st.integers(0, 20), fails=st.booleans())
     def answer(self, role: Role, which: int, size: int, fails: bool) -> None:
         if not self.serving[role]:
             return
@@ -81,7 +81,7 @@ class LinkHistory(RuleBasedStateMachine):
         error = CallError(ErrorCode.PLUGIN_ERROR, "no")
         self.wire[role] += end.send_error(stream, error) if fails else end.send_reply(stream, [stream, b"x" * size])
 
-    @rule(role=st.sampled_from(Role), size=st.integers(1, 60))
+    @rule(role=st.sampled_from(list(Role)), size=st.integers(1, 60))
     def deliver(self, role: Role, size: int) -> None:
         data = bytes(self.wire[role][:size])
         del self.wire[role][:size]

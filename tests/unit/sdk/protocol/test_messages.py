@@ -33,10 +33,10 @@ messages = st.one_of(
     st.builds(Ready, st.lists(declarations, max_size=3).map(tuple), texts),
     st.builds(
         CallError,
-        st.sampled_from(ErrorCode),
+        st.sampled_from(list(ErrorCode)),
         texts,
         st.booleans(),
-        st.sampled_from(Executed),
+        st.sampled_from(list(Executed)),
         st.dictionaries(texts, st.integers() | texts),
     ),
 )

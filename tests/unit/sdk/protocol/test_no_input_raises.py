@@ -17,7 +17,7 @@ from hotbay_sdk.protocol import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-roles = st.sampled_from(Role)
+roles = st.sampled_from(list(Role))
 
 
 def an_end(role: Role) -> Connection:

@@ -1,0 +1,206 @@
+"""One link of one process on the running loop: reads when readable, writes at once or queues.
+
+It moves bytes and keeps the calls of its link; what events mean is its owner's business. Invariants:
+`write` never raises and never blocks; who can be made to send without end asks `full` before, so that
+at most `MAX_QUEUED_BYTES` and one frame wait for a peer that does not read; after `close` nothing of
+this object is registered with the loop.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from hotbay_sdk.protocol import Connection, Event, LinkState, Role, Value
+
+from hotbay.errors import HostError, PluginFault
+
+READ_BYTES: Final = 96 * 1024
+"""One read of a link. Reads of 128 KiB and more cost 14 µs extra: the allocator maps and unmaps them."""
+MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
+"""Bytes kept for a plugin that does not read; beyond, calls are refused at once."""
+SILENT_FRAME_S: Final = 1.0
+"""A frame begun and then silent for this long, or the oldest call's deadline if longer, is a violation."""
+
+Outcome: TypeAlias = "Value | HostError"
+
+
+class Call:
+    """A call without an answer. `timer` is None once its caller was told."""
+
+    __slots__ = ("deadline_s", "done", "freed", "stuck", "timer")
+
+    def __init__(
+        self, done: Callable[[Outcome], None], freed: Callable[[], None] | None, deadline_s: float
+    ) -> None:
+        self.done = done
+        self.freed = freed
+        self.deadline_s = deadline_s
+        self.timer: asyncio.TimerHandle | None = None
+        self.stuck: asyncio.TimerHandle | None = None
+
+    def free(self) -> None:
+        """The plugin is no longer busy with it."""
+        if self.stuck is not None:
+            self.stuck.cancel()
+        if self.freed is not None:
+            self.freed()
+
+    def tell(self, outcome: Outcome) -> None:
+        """Give the caller its outcome, unless the deadline did."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+            self.done(outcome)
+
+
+class Wire:
+    """One descriptor pair with its connection. `events` takes what arrives, `lost` why the link ended."""
+
+    __slots__ = ("_buffer", "_events", "_frame_timer", "_loop", "_lost", "_queue", "_queued", "_writing",
+                 "calls", "connection", "name", "read_fd", "write_fd")
+
+    def __init__(
+        self,
+        name: str,
+        read_fd: int,
+        write_fd: int,
+        events: Callable[["Wire", list[Event]], None],
+        lost: Callable[[HostError], None],
+    ) -> None:
+        self.name = name
+        self.read_fd = read_fd
+        self.write_fd = write_fd
+        self.connection = Connection(Role.HOST)
+        self.calls: dict[int, Call] = {}
+        self._buffer = bytearray(READ_BYTES)
+        self._events = events
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._writing = False
+        self._frame_timer: asyncio.TimerHandle | None = None
+        self._loop.add_reader(read_fd, self._on_readable)
+
+    @property
+    def full(self) -> bool:
+        """True while so much waits for the peer that nothing new may be begun."""
+        return self._queued >= MAX_QUEUED_BYTES
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait for the peer to read."""
+        return self._queued
+
+    def write(self, data: bytes) -> None:
+        """Write now if the peer reads, else queue."""
+        if self._queued:
+            self._enqueue(data)
+            return
+        try:
+            written = os.write(self.write_fd, data)
+        except BlockingIOError:
+            written = 0
+        except OSError as error:
+            self._cannot_write(error)
+            return
+        if written < len(data):
+            self._enqueue(data[written:] if written else data)
+
+    def _enqueue(self, data: bytes) -> None:
+        self._queue.append(data)
+        self._queued += len(data)
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self.write_fd, self._on_writable)
+
+    def _on_writable(self) -> None:
+        while self._queue:
+            data = self._queue[0]
+            try:
+                written = os.write(self.write_fd, data)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._cannot_write(error)
+                return
+            self._queued -= written
+            if written < len(data):
+                self._queue[0] = data[written:]
+                return
+            self._queue.popleft()
+        self._stop_writing()
+
+    def _stop_writing(self) -> None:
+        self._queue.clear()
+        self._queued = 0
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self.write_fd)
+
+    def _cannot_write(self, error: OSError) -> None:
+        # A broken pipe stays writable for the poller: left registered, it would be called in every turn of the loop.
+        self._stop_writing()
+        self._lost(PluginFault("CRASHED", f"the {self.name} link cannot be written: {error.strerror}"))
+
+    def _on_readable(self) -> None:
+        if not self._read_once():
+            self._loop.remove_reader(self.read_fd)
+            self._lost(PluginFault("CRASHED", f"the plugin closed its {self.name} link"))
+
+    def _read_once(self) -> bool:
+        """Take what is there; false at the end of the stream."""
+        try:
+            count = os.readv(self.read_fd, [self._buffer])
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if count == 0:
+            return False
+        events = self.connection.feed(self._buffer[:count])
+        if events:
+            self._events(self, events)
+        if self.connection.mid_frame and self.connection.state is LinkState.OPEN:
+            self._watch_frame()
+        elif self._frame_timer is not None:
+            self._frame_timer.cancel()
+            self._frame_timer = None
+        return True
+
+    def drain(self) -> None:
+        """Read to the end of what a dead process left behind, at most one queue's worth."""
+        for _ in range(MAX_QUEUED_BYTES // READ_BYTES):
+            try:
+                count = os.readv(self.read_fd, [self._buffer])
+            except OSError:
+                return
+            if count == 0:
+                return
+            events = self.connection.feed(self._buffer[:count])
+            if events:
+                self._events(self, events)
+
+    def _watch_frame(self) -> None:
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+        oldest = max((call.deadline_s for call in self.calls.values()), default=0.0)
+        self._frame_timer = self._loop.call_later(max(SILENT_FRAME_S, oldest), self._on_silent_frame)
+
+    def _on_silent_frame(self) -> None:
+        self._frame_timer = None
+        self._lost(PluginFault("PROTOCOL_VIOLATION", f"a frame on the {self.name} link began and went silent"))
+
+    def close(self) -> list[Call]:
+        """Leave the loop; return the calls whose callers still wait, and those that only hold a window."""
+        self._loop.remove_reader(self.read_fd)
+        self._stop_writing()
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+            self._frame_timer = None
+        self.connection.close()
+        calls = list(self.calls.values())
+        self.calls.clear()
+        return calls

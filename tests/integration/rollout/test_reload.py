@@ -1,0 +1,225 @@
+"""Another scheduling configuration under load: refs of live processes change, packages come and go, errors change nothing."""
+
+import re
+
+import pytest
+from hotbay.config.picker_config import load_picker_config
+from hotbay.errors import HostError, InputError
+
+pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(90)]
+
+HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n"
+CONFIG = "swap: {drain: 500ms}\nsupervise: {linger: 0s}\nbindings: {sample: {deadline: 5s}}\n"
+CHOOSES = """
+import time
+from dataclasses import dataclass
+from hotbay_sdk import ParameterError, Plugin, Scorer
+
+plugin = Plugin("sample")
+
+@dataclass(frozen=True)
+class Params:
+    prefer: str = "v1"
+
+    def __post_init__(self):
+        if self.prefer not in ("v1", "v2"):
+            raise ParameterError("prefer", f"{self.prefer} is no endpoint")
+
+@plugin.type("sample-scorer", parameters=Params)
+class Chooses(Scorer):
+    def score_batch(self, requests, endpoints):
+        return [[float(name == f"default/{self.parameters.prefer}") for name in endpoints.ids] for _ in requests]
+"""
+
+
+def picker(*plugins: str, weights: str = "{pluginRef: sample}") -> str:
+    return (
+        HEAD + "".join(f"- {plugin}\n" for plugin in plugins)
+        + f"schedulingProfiles:\n- name: default\n  plugins: [{weights}]\n"
+    )  # fmt: skip
+
+
+def prefer(endpoint: str) -> str:
+    return picker(f"{{name: sample, type: sample-scorer, parameters: {{prefer: {endpoint}}}}}")
+
+
+async def adopt(bay, text: str, config: str = CONFIG) -> None:
+    """What `hotbay run` does with changed files."""
+    await bay.host.adopt(bay.configure(config), load_picker_config(text, file="picker.yaml"))
+
+
+async def test_new_parameters_act_in_the_running_process(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    async with host(prefer("v1"), config=CONFIG) as bay:
+        before = bay.live()
+        async with bay.load(100) as load:
+            await load.more(10)
+            for endpoint in ("v2", "v1", "v2"):
+                await adopt(bay, prefer(endpoint))
+                assert (await bay.client.chat()).text == endpoint
+            # Old refs are dropped when the drain time is over: nothing that is still decided needs them.
+            await load.more(100)
+        assert load.failed == []
+        assert bay.degraded() == {}
+        assert bay.live() == before
+        assert load.answers[-1].text == "v2"
+
+
+async def test_parameters_that_the_plugin_rejects_change_nothing(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    async with host(prefer("v1"), config=CONFIG) as bay:
+        with pytest.raises(HostError) as refused:
+            await adopt(bay, prefer("nowhere"))
+        assert refused.value.code == "CONFIG_INVALID"
+        assert re.search(r"picker\.yaml:\d+:\d+: plugins 'sample': parameters\.?(prefer)?: ", refused.value.message)
+        assert "nowhere is no endpoint" in refused.value.message
+        assert (await bay.client.chat()).text == "v1"
+        await adopt(bay, prefer("v2"))
+        assert (await bay.client.chat()).text == "v2"
+        assert (bay.degraded(), bay.plugin()["restarts"]) == ({}, 0)
+
+
+async def test_rejected_parameters_at_start_are_told_and_mended_by_an_edit(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    config = CONFIG + "packages: []\n"
+    budget = config.replace("{linger: 0s}", "{linger: 0s, budget: {failures: 1}}")
+    async with host(prefer("nowhere"), config=budget) as bay:
+        assert bay.plugin()["phase"] == "disabled"
+        assert bay.error()["code"] == "CONFIG_INVALID"
+        assert re.search(r"picker\.yaml:\d+:\d+: plugins 'sample': parameters", bay.error()["message"])
+        await adopt(bay, prefer("v2"), budget)
+        await bay.wait_for(bay.live)
+        assert (await bay.client.chat()).text == "v2"
+
+
+async def test_configuration_that_does_not_compile_changes_nothing(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    async with host(prefer("v1"), config=CONFIG) as bay:
+        with pytest.raises(InputError, match="no-scorr"):
+            await adopt(bay, picker("{name: sample, type: no-scorr}"))
+        two_pickers = picker(
+            "{name: sample, type: sample-scorer, parameters: {prefer: v2}}",
+            "{name: x, type: random-picker}",
+            "{name: y, type: max-score-picker}",
+            weights="{pluginRef: sample}, {pluginRef: x}, {pluginRef: y}",
+        )
+        with pytest.raises(InputError, match="two pickers"):
+            await adopt(bay, two_pickers)
+        assert (await bay.client.chat()).text == "v1"
+        assert bay.degraded() == {}
+
+
+async def test_package_that_is_added_runs_before_it_counts_and_goes_when_it_is_not_named(
+    host, text, packages, tmp_path
+):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    slow = text.scorer("v2", type="other-scorer", start="time.sleep(0.5)")
+    packages.make(tmp_path / "packages" / "other", slow, id="other", types=("other-scorer",))
+    config = CONFIG.replace("}}", "}, other: {deadline: 5s}}")
+    both = picker(
+        "{name: sample, type: sample-scorer}",
+        "{name: other, type: other-scorer}",
+        weights="{pluginRef: sample, weight: 1}, {pluginRef: other, weight: 3}",
+    )
+    async with host(prefer("v1"), config=CONFIG) as bay, bay.load(100) as load:
+        for _ in range(2):
+            await adopt(bay, both, config)
+            assert (await bay.client.chat()).text == "v2"
+            pid = bay.live("other")["pid"]
+            await adopt(bay, prefer("v1"))
+            assert (await bay.client.chat()).text == "v1"
+            await bay.wait_for(lambda pid=pid: pid not in bay.plugin_pids())
+            await bay.wait_for(lambda: [row["plugin"] for row in bay.status()["plugins"]] == ["sample"])
+        await load.more(10)
+    assert load.failed == []
+    assert bay.degraded() == {}
+
+
+async def test_plugin_that_is_named_again_within_the_linger_time_goes_on(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    other = text.scorer("v2", type="other-scorer")
+    packages.make(tmp_path / "packages" / "other", other, id="other", types=("other-scorer",))
+    config = CONFIG.replace("linger: 0s", "linger: 1s")
+    alone = picker("{name: other, type: other-scorer}", weights="{pluginRef: other}")
+    config_other = config.replace("sample:", "other:")
+    async with host(prefer("v1"), config=config) as bay:
+        before = bay.live()
+        await adopt(bay, alone, config_other)
+        assert (await bay.client.chat()).text == "v2"
+        await adopt(bay, prefer("v1"), config)
+        await bay.wait_for(lambda: [row["plugin"] for row in bay.status()["plugins"]] == ["sample"])
+        assert bay.live() == before
+        assert (await bay.client.chat()).text == "v1"
+
+
+async def test_configuration_and_version_that_change_together_end_up_both(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    go = tmp_path / "go"
+    waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+    async with host(prefer("v1"), config=CONFIG) as bay:
+        bay.publish(waits + CHOOSES, rev=2)
+        await bay.wait_for(lambda: bay.plugin()["phase"] == "launching")
+        await adopt(bay, prefer("v2"))
+        assert (await bay.client.chat()).text == "v2"
+        go.touch()
+        await bay.rev_is_live(2)
+        assert [(await bay.client.chat()).text for _ in range(3)] == ["v2"] * 3
+        assert bay.degraded() == {}
+
+
+CONSUMES = """
+from hotbay_sdk import Plugin, Scorer
+
+plugin = Plugin("sample")
+
+@plugin.type("sample-scorer", consumes=["PrefixCacheMatchInfo.hit"])
+class Consumes(Scorer):
+    def score_batch(self, requests, endpoints):
+        hits = endpoints.data("PrefixCacheMatchInfo.hit")
+        return [[float(hits[0] == (2.0 if name == "default/v2" else 1.0)) for name in endpoints.ids] for _ in requests]
+"""
+PRODUCES = """
+from hotbay_sdk import DataProducer, Plugin, Scorer
+
+plugin = Plugin("prefix")
+
+@plugin.type("approx-prefix-cache-producer", produces={"PrefixCacheMatchInfo.hit": "request"})
+class Produces(DataProducer):
+    def produce_batch(self, requests, endpoints):
+        return {"PrefixCacheMatchInfo.hit": [2.0] * len(requests)}
+
+@plugin.type("idle-scorer")
+class Idle(Scorer):
+    def score_batch(self, requests, endpoints):
+        return [[0.0] * len(endpoints) for _ in requests]
+"""
+PREFIX_TYPES = ("approx-prefix-cache-producer", "idle-scorer")
+SAMPLE = "{name: sample, type: sample-scorer}"
+
+
+async def test_default_producer_of_another_package_is_made_by_itself(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CONSUMES)
+    packages.make(tmp_path / "packages" / "prefix", PRODUCES, id="prefix", types=PREFIX_TYPES)
+    async with host(picker(SAMPLE), config=CONFIG) as bay:
+        assert bay.live("prefix")
+        assert (await bay.client.chat()).text == "v2"
+        # Named by hand it takes the place of the one that was made, and leaving it out makes that one again.
+        await adopt(bay, picker(SAMPLE, "{name: mine, type: approx-prefix-cache-producer}"))
+        assert (await bay.client.chat()).text == "v2"
+        await adopt(bay, picker(SAMPLE))
+        assert (await bay.client.chat()).text == "v2"
+        assert bay.degraded() == {}
+
+
+async def test_default_producer_is_made_in_a_process_that_runs_already(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", "import time\ntime.sleep(1)\n" + CONSUMES)
+    packages.make(tmp_path / "packages" / "prefix", PRODUCES, id="prefix", types=PREFIX_TYPES)
+    both = picker(SAMPLE, "{name: idle, type: idle-scorer}", weights="{pluginRef: sample}, {pluginRef: idle}")
+    config = CONFIG.replace("}}", "}, idle: {deadline: 5s}}")
+    async with host(both, config=config, ready=False) as bay:
+        await bay.wait_for(lambda: bay.live("prefix"))
+        assert not bay.live("sample")
+        await bay.ready()
+        async with bay.load(50) as load:
+            await bay.wait_for(lambda: load.answers and load.answers[-1].text == "v2")
+        assert bay.plugin("prefix")["restarts"] == 0
