@@ -7,7 +7,7 @@ column that the host does not have reads as unknown: NaN or -1, None for a reque
 from __future__ import annotations
 
 from hotbay_sdk._errors import UndeclaredReadError
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_SCOPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ class DataColumns(dict[str, "memoryview[float]"]):
         """Cast a consumed column; one that no producer made is NaN everywhere, by row."""
         if name not in self._declared:
             raise UndeclaredReadError(name, self._type_name, "consumes")
-        raw = self._raw.get(name)
-        if raw is None:
-            raw = _UNKNOWN["f"] * (self._size * (self._rows or 1))
-        flat = memoryview(raw)
-        by_row = self._rows > 0 and len(raw) == 4 * self._size * self._rows
-        column = flat.cast("f", (self._size, self._rows)) if by_row else flat.cast("f")
+        raw = self._raw.get(name + REQUEST_SCOPE)
+        if raw is not None:
+            column = memoryview(raw).cast("f")
+        else:
+            raw = self._raw.get(name) or _UNKNOWN["f"] * (self._size * (self._rows or 1))
+            column = memoryview(raw).cast("f", (self._size, self._rows or 1))
         self[name] = column
         return column

@@ -14,7 +14,7 @@ from hotbay_sdk import _lazy, _results, _steps
 from hotbay_sdk._batch import NO_VIEW, Batch, HeldView, read_masks, read_requests, take_view
 from hotbay_sdk._errors import CallFailedError, Failed, attempt, fault_of
 from hotbay_sdk._instances import Instance, Instances, refused
-from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE
+from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, REQUEST_SCOPE
 from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed, MalformedMessageError, Method
 from hotbay_sdk.protocol.values import ValueRefusedError
 
@@ -122,7 +122,9 @@ class Dispatcher:
         batch = self._batch(view, candidates, requests)
         errors = _steps.StepErrors(batch.size)
         data = _steps.produce(self._call_of(instance, timeout_s), batch, errors)
-        return [data, errors.to_wire()]
+        scopes = instance.spec.produces
+        named = {name if scopes[name] == "row" else name + REQUEST_SCOPE: column for name, column in data.items()}
+        return [named, errors.to_wire()]
 
     def _profile_pick(self, args: Sequence[Value], timeout_s: float | None) -> object:
         handle, requests, profiles, results = _arguments(args, 4)

@@ -17,6 +17,7 @@ from hotbay_sdk.protocol.calls import (
     POINT_SCORE,
     PROMPT_HASHES,
     REQUEST_FIELDS,
+    REQUEST_SCOPE,
     mask_bytes,
 )
 from hotbay_sdk.protocol.connection import Connection, Role
@@ -143,7 +144,7 @@ class PluginHarness:
     ) -> list[dict[str, float]]:
         """Scores of the candidates by endpoint id, a map for each request.
 
-        `data` holds consumed columns: B·E numbers for scope row, B for scope request.
+        `data` holds consumed columns: B·E numbers, or B under `NAME/request` for scope request.
         """
         members = self._members(endpoints, candidates)
         scored = self._run(POINT_SCORE, name, endpoints, requests, candidates, data)[1]
@@ -214,10 +215,10 @@ class PluginHarness:
         made = self._rows(Method.PRODUCE, args)[0]
         assert isinstance(made, dict)
         columns: dict[str, list[list[float]]] = {}
-        for column, packed in made.items():
+        for wire_name, packed in made.items():
             assert isinstance(packed, bytes)
-            by_row = ref.spec.produces[column] == "row"
-            columns[column] = _chunks(packed, len(endpoints) if by_row else 1)
+            column = wire_name.removesuffix(REQUEST_SCOPE)
+            columns[column] = _chunks(packed, len(endpoints) if column == wire_name else 1)
         return columns
 
     def profile_pick(
@@ -345,8 +346,11 @@ class PluginHarness:
         for name in ref.spec.reads - COLUMN_FORMATS.keys():
             wire_name = f"{name}/{ref.block_tokens}" if name == PROMPT_HASHES else name
             fields[wire_name] = [_field(request, name) for request in requests]
-        consumed = {name: array("f", values).tobytes() for name, values in (data or {}).items()}
-        sent = {name: column for name, column in consumed.items() if name in ref.spec.consumes}
+        sent = {
+            name: array("f", values).tobytes()
+            for name, values in (data or {}).items()
+            if name.removesuffix(REQUEST_SCOPE) in ref.spec.consumes
+        }
         return [len(requests), [int(DEADLINE_S * 1e6)] * len(requests), None, fields, sent]
 
 

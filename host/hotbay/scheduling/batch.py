@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 from hotbay_sdk.protocol import ErrorCode, Value
+from hotbay_sdk.protocol.calls import REQUEST_SCOPE
 
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.scheduling.binding import Binding
@@ -70,23 +71,22 @@ def request_columns(cycles: Sequence[CycleState], fields: Sequence[str], consume
     values = {name: [request_field(cycle.request, name) for cycle in cycles] for name in fields}
     data: dict[str, bytes] = {}
     for name in consumed:
-        column = _data_column([cycle.data.get(name) for cycle in cycles], cycles[0].snapshot.rows)
-        if column is not None:
-            data[name] = column
+        parts = [cycle.data.get(name) for cycle in cycles]
+        if any(isinstance(part, np.ndarray) for part in parts):
+            data[name] = _row_column(parts, cycles[0].snapshot.rows)
+        elif any(part is not None for part in parts):
+            numbers = [np.nan if part is None else part for part in parts]
+            data[name + REQUEST_SCOPE] = np.array(numbers, dtype="<f4").tobytes()
     return [len(cycles), [], None, values, data]
 
 
-def _data_column(parts: Sequence["Floats | float | None"], rows: int) -> bytes | None:
-    """One consumed column of a batch; requests whose producer failed get NaN; nil when all failed.
+def _row_column(parts: Sequence["Floats | float | None"], rows: int) -> bytes:
+    """One consumed column of a batch, by row; requests whose producer failed get NaN.
 
     A producer may answer by row for one batch and by request for the next; both in one column go by row.
     """
-    if all(part is None for part in parts):
-        return None
     numbers = [np.nan if part is None else part for part in parts]
-    if any(isinstance(part, np.ndarray) for part in parts):
-        return np.stack([np.broadcast_to(np.asarray(n, np.float32), rows) for n in numbers]).astype("<f4").tobytes()
-    return np.array(numbers, dtype="<f4").tobytes()
+    return np.stack([np.broadcast_to(np.asarray(n, np.float32), rows) for n in numbers]).astype("<f4").tobytes()
 
 
 def row_errors(value: Value, steps: int, requests: int) -> dict[tuple[int, int], str]:

@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 from hotbay_sdk.protocol import ErrorCode, Method, Value
+from hotbay_sdk.protocol.calls import REQUEST_SCOPE
 
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import (
@@ -125,19 +126,19 @@ class ProduceCall(RemoteCall):
                 self.fail(cycle, code, tally)
                 continue
             for name, column in columns.items():
-                cycle.data[name] = column[index] if column.ndim == 2 else float(column[index])
+                by_row = column.ndim == 2
+                cycle.data[name.removesuffix(REQUEST_SCOPE)] = column[index] if by_row else float(column[index])
         return len(errors) < len(cycles) and not everyone
 
     def _column(self, name: str, raw: Value, cycles: Sequence[CycleState]) -> Floats:
         rows, requests = cycles[0].snapshot.rows, len(cycles)
-        if name not in self._produces:
+        if name.removesuffix(REQUEST_SCOPE) not in self._produces:
             raise BadResultError(f"produce: column '{name}' was not declared")
-        if not isinstance(raw, bytes) or len(raw) not in (4 * requests, 4 * requests * rows):
-            raise BadResultError(
-                f"produce: column '{name}' is {describe_size(raw)}, expected {4 * requests} or {4 * requests * rows}"
-            )
-        column = np.frombuffer(raw, dtype="<f4")
-        return column if len(raw) == 4 * requests and rows != 1 else column.reshape(requests, rows)
+        shape = (requests,) if name.endswith(REQUEST_SCOPE) else (requests, rows)
+        expected = 4 * int(np.prod(shape))
+        if not isinstance(raw, bytes) or len(raw) != expected:
+            raise BadResultError(f"produce: column '{name}' is {describe_size(raw)}, expected {expected} bytes")
+        return np.frombuffer(raw, dtype="<f4").reshape(shape)
 
 
 class PickCall(RemoteCall):

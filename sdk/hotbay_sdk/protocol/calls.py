@@ -22,7 +22,8 @@ bits shared by the batch, or B rows. `errors` is a list of [step, request, error
 the whole batch; scores of a failed request are zero, and a failed filter
 narrows nothing. `totals` is B x E float32. `rows` of a pick is one
 list of row numbers per request, best first, at most n. `data` maps a declared column name to
-B x E float32 (scope row) or B float32 (scope request). `targets` is one list of endpoint ids per
+B x E float32; a column of scope request is named `NAME/request` and is B float32, so that one endpoint
+is no special case. `targets` is one list of endpoint ids per
 request. A `results` map is profile name -> list of endpoint ids, or nil for a profile that failed.
 `instances` maps a handle's number, as text, to {block_tokens: n or nil}.
 """
@@ -83,6 +84,10 @@ REQUEST_FIELDS: Final = frozenset(
 PROMPT_HASHES: Final = "request.prompt_hashes"
 """Chained block hashes as little-endian uint64 bytes. On the wire the field's name carries the block size in
 tokens of the instance that asked, as in `request.prompt_hashes/64`."""
+
+
+REQUEST_SCOPE = "/request"
+"""Ends the wire name of a data column that has one number per request instead of one per row."""
 
 
 class View(NamedTuple):

@@ -269,3 +269,11 @@ async def test_stopping_leaves_no_connection_and_no_task(server) -> None:
     assert len(store.writes) == writes
     store.upsert(server.endpoint("b"))
     assert len(asyncio.all_tasks()) == before
+
+
+async def test_page_is_fetched_from_the_path_and_port_that_are_given(server):
+    store = RecordingStore()
+    store.upsert(dataclasses.replace(server.endpoint(), port=1))
+    async with scraping(store, path="/other", port=server.port):
+        await store.until(lambda: bool(store.writes))
+    assert server.requests[0].startswith(b"GET /other HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % server.port)

@@ -122,3 +122,38 @@ async def test_serve_stops_when_cancelled(start):
         serving.cancel()
     assert serving.cancelled()
     assert bay.gateway._servers == []
+
+
+async def test_pipelined_pages_hold_up_nobody_else(start):
+    bay = await start(limits=GatewayLimits(pipelined_requests=2000))
+    greedy, other = await bay.client(), await bay.client()
+    await get(other, "/health")
+    await greedy.send(b"GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n" * 1000)
+    await greedy.answer()
+    assert (await get(other, "/health")).status == 200
+    # Well before the thousandth page, however the two connections' bytes came in.
+    page = (await get(other, "/metrics")).body.decode()
+    (served,) = [line for line in page.splitlines() if line.startswith('hotbay_requests_total{route="metrics"')]
+    assert float(served.split()[-1]) < 500
+    for _ in range(999):
+        assert (await greedy.answer()).status == 200
+
+
+async def test_requests_that_come_at_once_beyond_the_limit_are_refused(start):
+    bay = await start(limits=GatewayLimits(pipelined_requests=8))
+    client = await bay.client()
+    await client.send(b"GET /health HTTP/1.1\r\nHost: g\r\n\r\n" * 100)
+    assert (await client.answer()).status == 200
+    refused = await client.answer()
+    assert (refused.status, refused.code) == (429, "pipelined-too-far")
+
+
+async def test_pipelined_requests_are_answered_when_the_gateway_drains(start):
+    bay = await start()
+    client = await bay.client()
+    await client.send(b"GET /health HTTP/1.1\r\nHost: g\r\n\r\n" * 5)
+    assert (await client.answer()).status == 200
+    for connection in list(bay.gateway._connections):
+        connection.close_if_idle()
+    for _ in range(4):
+        assert (await client.answer()).status == 200

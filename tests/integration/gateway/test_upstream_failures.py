@@ -321,3 +321,12 @@ async def test_rejection_carries_its_reason(start, status, reason, kind):
         }
     assert bay.metrics.rejections.get(reason) == 2
     assert bay.ledger.starts == 0
+
+
+async def test_name_that_no_resolver_takes_goes_to_the_next_fallback(start):
+    bay = await start()
+    bay.router.endpoints.insert(0, EndpointMetadata("default/odd", "odd", "a..b", 80))
+    client = await bay.client()
+    await client.chat()
+    assert (await client.answer()).status == 200
+    assert bay.ledger.starts == bay.ledger.ends == 2

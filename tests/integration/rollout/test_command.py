@@ -152,7 +152,7 @@ async def test_sigterm_lets_streams_end_and_leaves_no_plugin(command, text, pack
 
 UNUSABLE = {
     "unknown type": ("sample-scorre", "picker.yaml:5:3: UNKNOWN_TYPE: ", "did you mean 'sample-scorer'?"),
-    "missing package": ("other-scorer", "picker.yaml:5:3: UNKNOWN_TYPE: ", "add a source that has a package"),
+    "missing package": ("rtt-estimate", "picker.yaml:5:3: UNKNOWN_TYPE: ", "add a source that has a package"),
     "damaged package": ("other-scorer", "DIGEST_MISMATCH: ", "Copy the package again"),
     "half a package": ("other-scorer", "NOT_COMPLETE_YET: ", "If the copy has ended, copy the package again."),
 }

@@ -76,7 +76,7 @@ def test_every_async_point_answers(dispatcher):
     requests = [1, [], None, {"request.model": ["x"]}, {}]
     assert dispatcher.call(Method.PICK, [[1, 1], VIEW, None, bytes(8), requests, 1]) == [[[0]], []]
     data, errors = dispatcher.call(Method.PRODUCE, [[1, 1], VIEW, None, requests])
-    assert (floats(data["M.x"]), errors) == ([3.0], [])
+    assert (floats(data["M.x/request"]), errors) == ([3.0], [])
     dispatcher.call(Method.PRE_REQUEST, [[1, 1], VIEW, requests, [["a"]]])
     assert dispatcher.control_call(Method.CHECK_READY, []) == {"ready": False, "waiting": ["ref"]}
     assert len(set(map(id, loops))) == 1, "one loop, kept"

@@ -366,7 +366,7 @@ def test_produced_columns_are_packed_by_scope(process):
     data, errors = process.call(Method.PRODUCE, args)
     assert {name: floats(packed) for name, packed in data.items()} == {
         "M.row": [5, 5, 0, 5] * 2,
-        "M.whole": [2, 2],
+        "M.whole/request": [2, 2],
     }
     assert errors == []
 
@@ -387,7 +387,7 @@ def test_columns_of_another_shape_are_bad_result(process, result, text):
 
     process.configure("maker")
     data, errors = process.call(Method.PRODUCE, [process.handles["maker"], a_view(), None, [1, [], None, {}, {}]])
-    assert data == {"M.row": bytes(16), "M.whole": bytes(4)}
+    assert data == {"M.row": bytes(16), "M.whole/request": bytes(4)}
     assert errors[0][2]["code"] == "BAD_RESULT"
     assert text in errors[0][2]["message"]
 
@@ -400,7 +400,7 @@ def test_consumed_data_reads_by_row_and_by_request(process):
             return endpoint.data("M.row") + request.data("M.whole")
 
     process.configure("user")
-    data = {"M.row": array("f", range(8)).tobytes(), "M.whole": array("f", [100, 200]).tobytes()}
+    data = {"M.row": array("f", range(8)).tobytes(), "M.whole/request": array("f", [100, 200]).tobytes()}
     _, scores, errors = process.run([(POINT_SCORE, "user")], size=2, data=data)
     assert errors == []
     assert floats(scores) == [100, 101, 0, 103, 204, 205, 0, 207]

@@ -94,7 +94,7 @@ def test_masks_and_rows_are_by_request():
 
 
 def test_data_has_the_shape_of_its_scope():
-    data = {"M.row": struct.pack("<6f", *range(6)), "M.whole": struct.pack("<2f", 10, 11)}
+    data = {"M.row": struct.pack("<6f", *range(6)), "M.whole/request": struct.pack("<2f", 10, 11)}
     batch = a_batch(size=2, data=data)
     instance = an_instance(consumes=["M.row", "M.whole", "M.absent"])
     endpoints = batch.endpoints(instance)

@@ -257,3 +257,31 @@ def test_no_content_raises_anything_but_input_error(value):
     text = str(value).replace("None", "null")
     with contextlib.suppress(InputError):
         load_host_config(text, file="f.yaml", base_directory=Path("/b"), environment={}, is_root=True)
+
+
+@pytest.mark.parametrize("name", ["a", "a.b-c.d.", "x_1.internal", "127.0.0.1", "a" * 63 + ".b", "1a"])
+def test_host_names_that_resolvers_take(host, name):
+    (entry,) = host(f"endpoints: [{{url: 'http://{name}:80'}}]").endpoints
+    assert entry.url.host == name
+
+
+@pytest.mark.parametrize("name", ["a..b", "a" * 64, ".a", "-a", "a-", "127.0.0.999", "1.2.3", "[::g]", "[1::2::3]", "[fe80::1%1]"])
+def test_host_names_that_no_resolver_takes_are_refused(host_problems, name):
+    (problem,) = host_problems(f"endpoints: [{{url: 'http://{name}:80'}}]")
+    assert (problem.code, problem.path) == ("CONFIG_INVALID", "endpoints[0].url")
+    (problem,) = host_problems(f"listen: {{http: '{name}:80'}}")
+    assert problem.path == "listen.http"
+
+
+@pytest.mark.parametrize(("weight", "is_good"), [(0, True), (1, True), (1.01, False), (-0.01, False)])
+def test_weight_of_an_endpoint_is_a_share(host, host_problems, weight, is_good):
+    text = f"endpoints: [{{url: 'http://a:80', weight: {weight}}}]"
+    if is_good:
+        assert host(text).endpoints[0].weight == weight
+    else:
+        assert host_problems(text)[0].path == "endpoints[0].weight"
+
+
+def test_c26_limit_that_bounds_nothing_is_refused(host_problems):
+    (problem,) = host_problems("limits: {fetch_concurrency: 4}")
+    assert (problem.code, problem.path) == ("NOT_SUPPORTED", "limits.fetch_concurrency")

@@ -1,7 +1,14 @@
 """EndpointPickerConfig: what is read, the reference's cases, and problems with their places."""
 
 import pytest
-from hotbay.config.data_parameters import FileDiscovery, MetricsSource, read_file_discovery, read_metrics_source
+from hotbay.config.data_parameters import (
+    DataParameters,
+    FileDiscovery,
+    MetricsSource,
+    read_data_layer,
+    read_file_discovery,
+    read_metrics_source,
+)
 from hotbay.config.picker_config import DEFAULT_TEXT, load_picker_config
 from hotbay.errors import InputError, Place
 from hypothesis import given
@@ -283,3 +290,42 @@ def test_no_content_raises_anything_but_input_error(value):
     names = [plugin.name for plugin in config.plugins]
     assert len(set(names)) == len(names)
     assert {r.ref for profile in config.profiles for r in profile.plugins} <= set(names)
+
+
+LAYER = """
+plugins:
+- {name: found, type: file-discovery, parameters: {path: e.yaml}}
+- {name: metrics, type: metrics-data-source, parameters: {path: /m, port: 9}}
+- {name: core, type: core-metrics-extractor}
+- {name: other, type: queue-scorer}
+dataLayer: """
+
+
+def test_data_layer_reads_what_it_refers_to(picker):
+    config = picker(LAYER + "{discovery: {pluginRef: found}, sources: [{pluginRef: metrics, extractors: [{pluginRef: core}]}]}")
+    assert read_data_layer(config) == DataParameters(FileDiscovery("e.yaml", False), MetricsSource("/m", 9, None))
+    assert read_data_layer(picker(LAYER + "{injectDefaults: true}")) == DataParameters(None, None)
+
+
+@pytest.mark.parametrize(
+    ("layer", "path"),
+    [
+        ("{discovery: {pluginRef: other}}", "dataLayer.discovery.pluginRef"),
+        ("{sources: [{pluginRef: other}]}", "dataLayer.sources[0].pluginRef"),
+        ("{sources: [{pluginRef: metrics, extractors: [{pluginRef: other}]}]}", "dataLayer.sources[0].extractors[0].pluginRef"),
+        ("{sources: [{pluginRef: metrics}, {pluginRef: metrics}]}", "dataLayer.sources[1]"),
+        ("{injectDefaults: false}", "dataLayer.injectDefaults"),
+    ],
+)
+def test_c26_what_the_data_layer_would_ignore_is_refused(picker, layer, path):
+    with pytest.raises(InputError) as caught:
+        read_data_layer(picker(LAYER + layer))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.place.line) == (path, 9)
+
+
+@pytest.mark.parametrize("path", ["/m x", "/m\\r\\nx: y", "/ü", "/" + "a" * 1024])
+def test_path_of_metrics_can_stand_in_a_request_line(picker, path):
+    config = picker(f'plugins: [{{type: metrics-data-source, parameters: {{path: "{path}"}}}}]')
+    with pytest.raises(InputError):
+        read_metrics_source(config, config.plugins[0])

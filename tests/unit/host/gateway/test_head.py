@@ -132,3 +132,10 @@ def test_scheduler_sees_joined_text_headers_without_routing_ones():
         (b"x-gateway-destination-endpoint-subset", b"evil"),
     ]
     assert text_headers(headers) == {"a": "1, 2", "cookie": "x=1; y=2", "b": "\xff"}
+
+
+@pytest.mark.parametrize(
+    "name", [b"x-llm-d-request-dropped-reason", b"x-hotbay-reason", b"x-gateway-destination-endpoint-served"]
+)
+def test_f11_an_upstream_forges_no_word_of_the_router(name):
+    assert b"forged" not in build_response([(name, b"forged"), (b"x-a", b"1")], Framing.CHUNKED)

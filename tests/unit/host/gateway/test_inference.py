@@ -6,6 +6,7 @@ from hotbay.gateway.answers import Refusal
 from hotbay.gateway.inference import CHAT_PATH, COMPLETIONS_PATH, parse_inference
 from hotbay.gateway.request_reader import WireRequest
 from hotbay.scheduling.request import InferenceRequest
+from hotbay_sdk.protocol.values import check_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,3 +71,36 @@ def test_any_body_is_a_request_with_a_prompt_or_a_400(payload, path):
 def test_nothing_of_the_body_is_in_the_repr():
     request = parse({"model": "m", "messages": [{"content": "canary"}]}, headers=[(b"authorization", b"canary")])
     assert "canary" not in repr(request)
+
+
+def nested(levels):
+    return orjson.loads(b"[" * levels + b"]" * levels)
+
+
+@pytest.mark.parametrize(("path", "name"), [(CHAT_PATH, "messages"), (COMPLETIONS_PATH, "prompt")])
+def test_prompt_is_nested_as_deep_as_plugins_can_be_given_it(path, name):
+    request = parse({"model": "m", name: nested(16)}, path)
+    assert isinstance(request, InferenceRequest)
+    # What a decision makes of it: the text of the prompt, and the messages as a value of the wire.
+    assert request.prompt_text()
+    check_value([[[[[[request.payload[name]]]]]]])
+    refusal = parse({"model": "m", name: nested(17)}, path)
+    assert (refusal.status, refusal.code) == (400, "prompt-too-deep")
+
+
+def test_messages_beside_a_prompt_are_no_deeper():
+    refusal = parse(b'{"model": "m", "prompt": "x", "messages": %b}' % (b"[" * 500 + b"]" * 500), COMPLETIONS_PATH)
+    assert refusal.code == "prompt-too-deep"
+
+
+def test_depth_beside_the_prompt_is_the_model_servers_business():
+    body = b'{"model": "m", "messages": [1], "tools": %b}' % (b"[" * 500 + b"]" * 500)
+    assert isinstance(parse(body), InferenceRequest)
+
+
+@pytest.mark.parametrize(("item", "most"), [(b"[]", (1 << 18) - 3), (b"1", 1 << 21)])
+def test_body_of_too_many_values_is_refused_before_it_is_read(item, most):
+    body = b'{"model":"m","prompt":[%b]}'
+    assert isinstance(parse(body % b",".join([item] * most), COMPLETIONS_PATH), InferenceRequest)
+    refusal = parse(body % b",".join([item] * (most + 2)), COMPLETIONS_PATH)
+    assert (refusal.status, refusal.code) == (400, "too-many-values")

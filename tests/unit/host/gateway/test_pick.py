@@ -1,5 +1,7 @@
 """The table of unsettled picks against a plain model of it."""
 
+import tracemalloc
+
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.pick import PickTable, outcome_of
 from hypothesis import given
@@ -31,13 +33,17 @@ def test_every_pick_leaves_exactly_once(steps):
     assert len(left) == len(set(left))
 
 
-def test_settled_picks_take_no_memory_once_the_oldest_is_gone():
-    table = PickTable(3.0, 1000)
-    for number in range(100):
+def test_settled_picks_take_no_memory_while_an_older_one_is_unsettled():
+    table = PickTable(60.0, 1000)
+    table.hold("first", "e", 0.0)
+    tracemalloc.start()
+    for number in range(20_000):
         table.hold(str(number), "e", 0.0)
         table.settle(str(number))
-    table.expire(0.0)
-    assert len(table._expiry) == 0
+    grown_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(table) == 1
+    assert grown_bytes < 100_000
 
 
 def test_full_at_its_capacity():

@@ -264,3 +264,22 @@ def test_second_response_makes_the_connection_untrusted_and_leaves_the_first():
 def test_what_is_no_plain_response_is_an_error(data):
     with pytest.raises(ResponseError):
         read_response([data])
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+@pytest.mark.parametrize("fits", [True, False])
+def test_header_limit_of_a_response_holds_at_any_split(piece, fits):
+    padding = HEADER_LIMIT - 200 if fits else HEADER_LIMIT
+    data = b"HTTP/1.1 200 OK\r\nx: %b\r\ncontent-length: 2\r\n\r\nok" % (b"a" * padding)
+    pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
+    if fits:
+        assert read_response(pieces)[1] == b"ok"
+    else:
+        with pytest.raises(ResponseError, match="header is larger"):
+            read_response(pieces)
+
+
+@pytest.mark.parametrize("status", [b"000", b"099"])
+def test_status_below_100_is_an_error_and_not_waited_upon(status):
+    with pytest.raises(ResponseError, match="its status is"):
+        read_response([b"HTTP/1.1 %b Odd\r\ncontent-length: 2\r\n\r\nok" % status])

@@ -449,7 +449,8 @@ def test_profile_handler_chooses_and_a_dead_one_falls_back(in_loop: Callable) ->
     in_loop(body)
 
 
-def test_produced_data_reaches_its_consumer_through_the_host(in_loop: Callable) -> None:
+@pytest.mark.parametrize("names", ["ab", "b"])
+def test_produced_data_reaches_its_consumer_through_the_host(in_loop: Callable, names: str) -> None:
     plugin = Plugin("data")
 
     @plugin.type("maker", produces={"Luck.rows": "row", "Luck.total": "request"})
@@ -468,11 +469,12 @@ def test_produced_data_reaches_its_consumer_through_the_host(in_loop: Callable) 
             return [[flat[b * count + e] / totals[b] for e in range(count)] for b in range(len(requests))]
 
     async def body(bay) -> None:
-        bay.endpoints(a=IDLE, b=IDLE)
+        bay.endpoints(**dict.fromkeys(names, IDLE))
         bay.plugin(plugin, [("m", "maker", {})])
         bay.plugin(taker, [("t", "taker", {})])
         bay.publish("t")
-        assert set(await bay.names(3)) == {"b"}
+        answers = await bay.decide(3)
+        assert {(a.endpoint.name, a.degraded) for a in answers} == {("b", ())}
 
     in_loop(body)
 

@@ -270,8 +270,9 @@ def test_producer_that_changes_a_columns_scope_between_batches_loses_no_request(
         producing = bay.plugin(maker, [("m", "maker", {})])
         taking = bay.plugin(taker, [("t", "taker", {})])
         bay.publish("t")
-        scopes = iter([b"\0\0\0\0", b"\0" * 8, b"\0\0\0\0"])
-        producing.tamper = lambda r: [{"Luck.x": next(scopes)}, []]
+        whole, rows = {"Luck.x/request": bytes(4)}, {"Luck.x": bytes(8)}
+        scopes = iter([whole, rows, whole])
+        producing.tamper = lambda r: [next(scopes), []]
         taking.hold = True
         futures = []
         for _ in range(3):

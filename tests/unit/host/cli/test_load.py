@@ -1,0 +1,69 @@
+"""What `hotbay run` and `hotbay config validate` read, before anything runs."""
+
+import pytest
+from hotbay.cli.run import Given, load
+from hotbay.cli.validate import validate_file, validate_files
+from hotbay.errors import InputError
+
+HOST = "apiVersion: hotbay/v1alpha1\nkind: HostConfig\n"
+PICKER = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: queue-scorer}]\n"
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, name="host.yaml"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_options_need_no_home_when_the_file_says_where_state_goes(file, monkeypatch):
+    for name in ("HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    loaded = load(Given(file(HOST + "state_dir: /s\n"), endpoints=("http://a:1",), listen="127.0.0.1:0"))
+    assert str(loaded.host.state_dir) == "/s"
+    assert [str(entry.url) for entry in loaded.host.endpoints] == ["http://a:1"]
+
+
+def test_files_that_were_looked_at_are_told_when_one_is_bad(file, tmp_path):
+    host = file(HOST + "scheduling: {file: picker.yaml}\n")
+    files = {}
+    with pytest.raises(InputError, match=r"picker\.yaml: CONFIG_INVALID: cannot be read"):
+        load(Given(host), files)
+    assert set(files) == {host, tmp_path / "picker.yaml"}
+
+
+def test_c09_a_file_that_was_emptied_is_refused_while_the_host_runs(file):
+    host = file("# nothing\n")
+    assert load(Given(host)).host.endpoints == ()
+    with pytest.raises(InputError, match="EMPTY_CONFIG: the file is empty now"):
+        load(Given(host), may_be_blank=False)
+
+
+BAD_LAYER = PICKER.replace("queue-scorer", "file-discovery") + "dataLayer: {discovery: {pluginRef: file-discovery}}\n"
+
+
+@pytest.mark.parametrize("text", [PICKER + "plugin: []\n", BAD_LAYER], ids=["typo", "parameters"])
+def test_validate_reads_the_scheduling_that_a_host_would_run_with(file, capsys, text):
+    file(text, "picker.yaml")
+    named = file(HOST + "scheduling: {file: picker.yaml}\n")
+    inline = file(HOST + "scheduling:\n  text: |\n" + "".join(f"    {line}\n" for line in text.splitlines()), "b.yaml")
+    for path in (named, inline):
+        assert validate_files([path]) == 78
+        assert "picker.yaml:" in capsys.readouterr().err or path is inline
+    assert validate_files([file(text, "own.yaml")]) == 78
+
+
+def test_validate_knows_endpoint_files(file):
+    good = "endpoints: [{name: a, address: 127.0.0.1, port: 1}]\n"
+    assert validate_file(file(good)) == "endpoint file"
+    with pytest.raises(InputError, match=r"endpoints\[0\]\.port"):
+        validate_file(file(good.replace("port: 1", "port: 0")))
+
+
+def test_validate_prints_warnings(file, capsys):
+    assert validate_files([file(PICKER.replace("llm-d.ai", "inference.networking.x-k8s.io"))]) == 0
+    assert "warning: " in capsys.readouterr().err

@@ -1,0 +1,40 @@
+"""Log lines stay one line each, whatever stands in them."""
+
+import json
+import logging
+
+import pytest
+from hotbay.observe.logs import JsonFormatter, TextFormatter
+
+HOSTILE = "id\nforged line\r\x1b[31m\x00\x7f\x85\u2028\u2029"
+
+
+def record(message, *arguments, **fields):
+    made = logging.LogRecord("hotbay.a", logging.INFO, __file__, 1, message, arguments, None)
+    vars(made).update(fields)
+    return made
+
+
+@pytest.mark.parametrize("made", [record("%s", HOSTILE), record("x", field=HOSTILE)], ids=["message", "field"])
+def test_f22_text_is_one_line_without_control_characters(made):
+    line = TextFormatter().format(made)
+    assert line.isprintable()
+    assert r"id\x0aforged line\x0d\x1b[31m\x00\x7f\x85\u2028\u2029" in line
+
+
+@pytest.mark.parametrize("value", ["\udcff.yaml", 1 << 70, HOSTILE, float("nan"), {1: "a"}, object()])
+def test_json_takes_every_value(value):
+    made = json.loads(JsonFormatter().format(record("found %s", value, field=value)))
+    assert made["msg"] == f"found {value}"
+    assert "field" in made
+    assert "\n" not in JsonFormatter().format(record("%s", value))
+
+
+def test_traceback_follows_the_line():
+    try:
+        raise ValueError("x")
+    except ValueError as error:
+        made = record("failed", exc_info=None)
+        made.exc_info = (type(error), error, error.__traceback__)
+    assert "\nTraceback" in TextFormatter().format(made)
+    assert "ValueError: x" in json.loads(JsonFormatter().format(made))["traceback"]
