@@ -176,11 +176,13 @@ class _Pick:
     def abandoned(self, outcome: Outcome) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
+            self._shared.cancel(self._request)
             turn.finish(0, outcome)
 
     def look_at_clock(self, now: float) -> None:
         if now >= self._deadline and self._turn is not None:
             turn, self._turn = self._turn, None
+            self._shared.cancel(self._request)
             turn.refuse(Refusal(504, "decision-timeout", "No endpoint was chosen in time."), Outcome.TIMEOUT)
 
     def client_paused(self) -> None:

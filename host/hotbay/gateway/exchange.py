@@ -10,7 +10,7 @@ ENDED no callback of router or upstream does anything.
 
 import asyncio
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hotbay.datalayer.endpoint import EndpointMetadata
@@ -41,6 +41,7 @@ class Upstreams:
     ledger: Ledger
     metrics: Metrics
     limits: GatewayLimits
+    cancel: Callable[[InferenceRequest], None]
     completed: Completed | None = None
 
 
@@ -178,7 +179,7 @@ class Exchange:
             self._turn.client.write(data)
 
     def _first_part(self) -> None:
-        self._ttft_s = self._clock() - self._turn.started_at
+        self._ttft_s = self._turn.elapsed_s
         if self._request is not None and self._request.stream:
             self._shared.metrics.ttft_s.observe(self._ttft_s)
 
@@ -222,7 +223,8 @@ class Exchange:
             self._connection.resume()
 
     def abandoned(self, outcome: Outcome) -> None:
-        """Nobody waits any more: the upstream stops now, not when it is done."""
+        """Nobody waits any more: the plugins and the upstream stop now, not when they are done."""
+        self._stop_deciding()
         self._end(outcome)
 
     def look_at_clock(self, now: float) -> None:
@@ -231,11 +233,19 @@ class Exchange:
         if self._stage is _Stage.RELAYING:
             unread = self._turn.client.write_paused
             self._break_off(Outcome.CLIENT_DISCONNECT if unread else Outcome.TIMEOUT)
-        elif self._stage is _Stage.DECIDING:
+        elif self._stop_deciding():
             self._fail(Refusal(504, "decision-timeout", "No endpoint was chosen in time."), Outcome.TIMEOUT)
         else:
             message = "The model server did not begin to answer in time."
             self._fail(Refusal(504, "upstream-first-byte-timeout", message), Outcome.TIMEOUT)
+
+    def _stop_deciding(self) -> bool:
+        """Withdraw the request from the router if it is being decided; whether it was."""
+        if self._stage is not _Stage.DECIDING or self._request is None:
+            return False
+        self._stage = _Stage.ENDED
+        self._shared.cancel(self._request)
+        return True
 
     def _break_off(self, outcome: Outcome) -> None:
         self._end(outcome)

@@ -61,7 +61,7 @@ class Gateway:
         self.pool = Pool(self.limits, metrics)
         self._dispatcher = Dispatcher(
             router,
-            Upstreams(self.pool, ledger, metrics, self.limits, completed),
+            Upstreams(self.pool, ledger, metrics, self.limits, router.cancel, completed),
             endpoints=endpoints,
             not_ready=not_ready,
             status=status,

@@ -23,6 +23,10 @@ class Router(Protocol):
         """Call `done` exactly once, now or later on the same loop; never raise."""
         ...
 
+    def cancel(self, request: InferenceRequest) -> None:
+        """Nobody waits for the request's decision any more; nothing happens when it is made already."""
+        ...
+
 
 class Ledger(Protocol):
     """Counts requests in flight by endpoint id; every `started` is answered by exactly one `finished`."""

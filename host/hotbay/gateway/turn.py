@@ -7,6 +7,7 @@ a client that cannot take more.
 
 import asyncio
 import logging
+import time
 from typing import Protocol
 
 from hotbay.gateway.answers import Answer, Refusal, serialise
@@ -67,6 +68,8 @@ class Turn:
         self.route = Route.UNKNOWN
         self.holder: Holder | None = None
         self.started_at = asyncio.get_running_loop().time()
+        # Deadlines go by the loop's clock, which counts whole milliseconds; measurements need a finer one.
+        self._began = time.perf_counter()
         self._metrics = metrics
         metrics.requests_in_flight += 1
 
@@ -79,6 +82,11 @@ class Turn:
     def keep_alive(self) -> bool:
         """The connection may serve another request after this one."""
         return self.wire.keep_alive and self.client.may_stay_open
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the whole request was there."""
+        return time.perf_counter() - self._began
 
     def refuse(self, refusal: Refusal, outcome: Outcome = Outcome.FINISHED, endpoint: str = "-") -> None:
         """Answer with an error and finish."""
@@ -105,7 +113,7 @@ class Turn:
     ) -> None:
         """Count and log the end. Whoever calls this tells the client afterwards."""
         self.holder = None
-        duration_s = asyncio.get_running_loop().time() - self.started_at
+        duration_s = self.elapsed_s
         metrics = self._metrics
         metrics.requests_in_flight -= 1
         metrics.request(self.route.value, status, duration_s)

@@ -221,6 +221,7 @@ class RoundRobin:
     def __init__(self, endpoints: list[EndpointMetadata]) -> None:
         self.endpoints = endpoints
         self.requests: list[InferenceRequest] = []
+        self.cancelled: list[str] = []
         self.rejection: Rejected | None = None
         self.held: asyncio.Queue[Callable[[Picked | Rejected], None]] | None = None
 
@@ -230,6 +231,9 @@ class RoundRobin:
             self.held.put_nowait(done)
         else:
             done(self.decision())
+
+    def cancel(self, request: InferenceRequest) -> None:
+        self.cancelled.append(request.id)
 
     def decision(self) -> Picked | Rejected:
         if self.rejection is not None:

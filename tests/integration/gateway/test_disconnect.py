@@ -59,6 +59,7 @@ async def test_f01_client_that_leaves_while_decided_starts_nothing(start):
         done = await bay.router.held.get()
     client.close()
     await bay.until(lambda: bay.metrics.client_connections == 0)
+    assert bay.router.cancelled == [bay.router.requests[0].id]
     done(bay.router.decision())
     assert bay.ledger.starts == 0
     assert bay.servers[0].connects == 0

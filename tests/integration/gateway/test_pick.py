@@ -104,6 +104,7 @@ async def test_pick_of_a_client_that_left_is_not_counted(start):
         done = await bay.router.held.get()
     client.close()
     await bay.until(lambda: bay.metrics.client_connections == 0)
+    assert bay.router.cancelled == [bay.router.requests[0].id]
     done(bay.router.decision())
     assert bay.ledger.starts == 0
     assert bay.gateway.unsettled_picks == 0

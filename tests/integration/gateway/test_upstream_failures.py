@@ -294,6 +294,7 @@ async def test_decision_that_never_comes_is_504(start):
     await client.chat()
     answer = await client.answer()
     assert (answer.status, answer.code) == (504, "decision-timeout")
+    assert bay.router.cancelled == [bay.router.requests[0].id]
     bay.router.held.get_nowait()(bay.router.decision())
     assert bay.ledger.starts == 0
 

@@ -114,14 +114,28 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": True}
 
 
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all hosts: equal packages, of which tests have many, are built once."""
+    return tmp_path_factory.mktemp("environments")
+
+
 @pytest.fixture
-def host(tmp_path: Path, servers: list[Any], packages: Any, text: Any, tools: Any):
+def state_dir(tmp_path: Path, environments: Path) -> Path:
+    path = tmp_path / "state"
+    path.mkdir()
+    (path / "environments").symlink_to(environments)
+    return path
+
+
+@pytest.fixture
+def host(tmp_path: Path, servers: list[Any], packages: Any, text: Any, tools: Any, state_dir: Path):
     """host(picker, config=""): runs a host over the folder `packages` as a context; ready unless `ready=False`."""
     source = tmp_path / "packages"
     source.mkdir()
 
     def configure(extra: str, sources: str | None = None) -> HostConfig:
-        given = host_text(servers, source, tmp_path / "state", extra, sources=sources)
+        given = host_text(servers, source, state_dir, extra, sources=sources)
         return load_host_config(given, file="host.yaml", base_directory=tmp_path, environment={}, is_root=False)
 
     @asynccontextmanager
@@ -203,7 +217,7 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path, servers: list[Any], text: Any, tools: Any):
+def command(tmp_path: Path, servers: list[Any], text: Any, tools: Any, state_dir: Path):
     """command(picker, config=""): `hotbay run` as a process of its own, as a context; `serves=False`: as it starts."""
     source = tmp_path / "packages"
     source.mkdir()
@@ -214,7 +228,7 @@ def command(tmp_path: Path, servers: list[Any], text: Any, tools: Any):
         picker_file, host_file = tmp_path / "picker.yaml", tmp_path / "host.yaml"
         picker_file.write_text(picker)
         extra = f"scheduling: {{file: {picker_file.name}}}\n{config}"
-        host_file.write_text(host_text(servers, source, tmp_path / "state", extra))
+        host_file.write_text(host_text(servers, source, state_dir, extra))
         begin = log.stat().st_size if log.exists() else 0
         process = _start_command(host_file, log)
         client = tools.client(("127.0.0.1", 0))
