@@ -14,8 +14,8 @@ import click
 from hotbay.app import Host, Serving, only_host_error
 from hotbay.config.data_parameters import read_data_layer
 from hotbay.config.documents import decode_text, is_blank
+from hotbay.config.file_content import FileContent
 from hotbay.config.host_config import HostConfig, load_host_config
-from hotbay.config.last_good import FileContent
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.config.reload import read_content, watch_files
 from hotbay.datalayer.endpoint import format_authority

@@ -14,7 +14,14 @@ from hotbay.config.picker_config import PickerConfig, PluginEntry, RefEntry
 from hotbay.config.quantities import QuantityError, parse_duration_s
 from hotbay.config.wording import Path, Value, not_supported
 
-__all__ = ["DataParameters", "FileDiscovery", "MetricsSource", "read_data_layer", "read_file_discovery", "read_metrics_source"]
+__all__ = [
+    "DataParameters",
+    "FileDiscovery",
+    "MetricsSource",
+    "read_data_layer",
+    "read_file_discovery",
+    "read_metrics_source",
+]
 
 _SHORTEST_INTERVAL_S: Final = 0.05
 _MAX_PORT: Final = 65535

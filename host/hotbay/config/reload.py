@@ -20,7 +20,7 @@ import watchfiles
 from anyio.abc import TaskStatus
 
 from hotbay.config.documents import MAX_BYTES
-from hotbay.config.last_good import FileContent
+from hotbay.config.file_content import FileContent
 
 __all__ = ["DirectoryWatch", "read_content", "watch_directories", "watch_files"]
 

@@ -15,7 +15,7 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 
 from hotbay.config.documents import decode_text, load_document
-from hotbay.config.last_good import FileContent
+from hotbay.config.file_content import FileContent
 from hotbay.config.reload import read_content, watch_files
 from hotbay.datalayer.endpoint import Delete, EndpointMetadata
 from hotbay.datalayer.endpoint_documents import EndpointFile, merge_sources, read_endpoints, with_last_good

@@ -180,15 +180,6 @@ class EndpointStore:
         row = self._row(endpoint_id)
         return row.status if row else None
 
-    def set_health(self, endpoint_id: str, healthy: float) -> bool:
-        """Set `endpoint.healthy`, 0 to 1; unknown until somebody who checks says so."""
-        number = self._row_of.get(endpoint_id)
-        if number is None:
-            return False
-        self._floats["healthy"][number] = min(1.0, max(0.0, healthy))
-        self._metrics_changed = True
-        return True
-
     # Publication.
 
     def publish(self, now: float) -> Snapshot:

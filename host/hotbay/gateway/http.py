@@ -90,15 +90,6 @@ class Gateway:
         logger.info("gateway listens host=%s port=%d", address[0], address[1])
         return address[0], address[1]
 
-    async def serve(self, host: str, port: int) -> None:
-        """Listen until cancelled, then close."""
-        await self.listen(host, port)
-        try:
-            await anyio.sleep_forever()
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(5):
-                await self.close()
-
     def joined(self, connection: ClientConnection) -> bool:
         """Count a client connection; False when there are too many."""
         self._connections.add(connection)

@@ -65,7 +65,9 @@ def _check_prompt(payload: dict[str, object], path: str) -> Refusal | None:
     # Whichever of the two the path takes: the prompt's text is made of `messages` wherever they stand.
     for name in ("messages", "prompt"):
         if _is_deeper(payload.get(name), _MAX_PROMPT_LEVELS):
-            return Refusal(400, "prompt-too-deep", f"`{name}` must not be nested deeper than {_MAX_PROMPT_LEVELS} levels.")
+            return Refusal(
+                400, "prompt-too-deep", f"`{name}` must not be nested deeper than {_MAX_PROMPT_LEVELS} levels."
+            )
     return None
 
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hotbay.config.last_good import FileContent, LastGood, Outcome, content_digest
-from hotbay.config.picker_config import load_picker_config
+from hotbay.config.file_content import FileContent, content_digest
 from hotbay.config.reload import watch_directories, watch_files
-from hotbay.errors import Place
 
 DEADLINE_S = 7.5
 # Longer than every deadline: what is seen in time was told by an event.
@@ -146,25 +144,6 @@ async def test_failing_watcher_is_made_up_for_by_looking(tmp_path, caplog):
         path.write_bytes(b"2")
         assert (await seen.next()).data == b"2"
     assert "inotify watch limit reached" in caplog.text
-
-
-async def test_u17_broken_edit_keeps_the_last_good_value_and_the_fix_is_seen(tmp_path):
-    good = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: a}]\n"
-    path = tmp_path / "p.yaml"
-    path.write_text(good)
-
-    def parse(text):
-        return load_picker_config(text, file=str(path))
-
-    keeper = LastGood(parse(good), parse, file=str(path))
-    async with watching(path) as seen:
-        save_by_rename(path, (good + "plugins: []\n").encode())
-        assert keeper.offer(await seen.next()) is Outcome.REFUSED
-        assert keeper.value.plugins[0].type == "a"
-        assert keeper.problems[0].place == Place(str(path), 4, 1)
-        save_by_rename(path, good.replace("type: a", "type: b").encode())
-        assert keeper.offer(await seen.next()) is Outcome.APPLIED
-        assert (keeper.value.plugins[0].type, keeper.problems) == ("b", ())
 
 
 async def test_file_that_vanishes_and_comes_back_is_reported_each_time(tmp_path):

@@ -114,16 +114,6 @@ async def test_drain_gives_up_at_the_end_of_its_window(start):
     await bay.servers[0].wait_open(0)
 
 
-async def test_serve_stops_when_cancelled(start):
-    bay = await start()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(bay.gateway.serve("127.0.0.1", 0))
-        await bay.until(lambda: len(bay.gateway._servers) == 2)
-        serving.cancel()
-    assert serving.cancelled()
-    assert bay.gateway._servers == []
-
-
 async def test_pipelined_pages_hold_up_nobody_else(start):
     bay = await start(limits=GatewayLimits(pipelined_requests=2000))
     greedy, other = await bay.client(), await bay.client()

@@ -265,7 +265,9 @@ def test_host_names_that_resolvers_take(host, name):
     assert entry.url.host == name
 
 
-@pytest.mark.parametrize("name", ["a..b", "a" * 64, ".a", "-a", "a-", "127.0.0.999", "1.2.3", "[::g]", "[1::2::3]", "[fe80::1%1]"])
+@pytest.mark.parametrize(
+    "name", ["a..b", "a" * 64, ".a", "-a", "a-", "127.0.0.999", "1.2.3", "[::g]", "[1::2::3]", "[fe80::1%1]"]
+)
 def test_host_names_that_no_resolver_takes_are_refused(host_problems, name):
     (problem,) = host_problems(f"endpoints: [{{url: 'http://{name}:80'}}]")
     assert (problem.code, problem.path) == ("CONFIG_INVALID", "endpoints[0].url")

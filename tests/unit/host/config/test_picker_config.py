@@ -302,7 +302,9 @@ dataLayer: """
 
 
 def test_data_layer_reads_what_it_refers_to(picker):
-    config = picker(LAYER + "{discovery: {pluginRef: found}, sources: [{pluginRef: metrics, extractors: [{pluginRef: core}]}]}")
+    config = picker(
+        LAYER + "{discovery: {pluginRef: found}, sources: [{pluginRef: metrics, extractors: [{pluginRef: core}]}]}"
+    )
     assert read_data_layer(config) == DataParameters(FileDiscovery("e.yaml", False), MetricsSource("/m", 9, None))
     assert read_data_layer(picker(LAYER + "{injectDefaults: true}")) == DataParameters(None, None)
 
@@ -312,7 +314,10 @@ def test_data_layer_reads_what_it_refers_to(picker):
     [
         ("{discovery: {pluginRef: other}}", "dataLayer.discovery.pluginRef"),
         ("{sources: [{pluginRef: other}]}", "dataLayer.sources[0].pluginRef"),
-        ("{sources: [{pluginRef: metrics, extractors: [{pluginRef: other}]}]}", "dataLayer.sources[0].extractors[0].pluginRef"),
+        (
+            "{sources: [{pluginRef: metrics, extractors: [{pluginRef: other}]}]}",
+            "dataLayer.sources[0].extractors[0].pluginRef",
+        ),
         ("{sources: [{pluginRef: metrics}, {pluginRef: metrics}]}", "dataLayer.sources[1]"),
         ("{injectDefaults: false}", "dataLayer.injectDefaults"),
     ],

@@ -56,7 +56,6 @@ def test_a_reused_row_knows_nothing_of_its_former_endpoint() -> None:
     store = store_of("a", "b")
     full = Metrics(3.0, 2.0, 0.5, 100, 16, 10, 4.0, frozenset({"x"}), frozenset(), "m", "vllm")
     store.update_metrics("default/a", full, 1.0)
-    store.set_health("default/a", 1.0)
     store.delete("default/a")
     for publish_between in (True, False):
         if publish_between:
@@ -138,7 +137,6 @@ def test_news_of_an_endpoint_that_is_gone_change_nothing() -> None:
     store.publish(1.0)
     assert not store.update_metrics("default/gone", Metrics(waiting=1.0), 1.0)
     assert not store.record_scrape_failure("default/gone", "x")
-    assert not store.set_health("default/gone", 1.0)
     assert not store.delete("default/gone")
     assert store.scrape_status("default/gone") is None
     assert store.publish(1.0).epoch == 1
@@ -214,7 +212,7 @@ def test_nothing_is_published_when_nothing_changed() -> None:
     assert store.publish(1.0 + AGE_RESOLUTION_S).epoch == first.epoch + 1
 
 
-@pytest.mark.parametrize("change", ["metrics", "in_flight", "health"])
+@pytest.mark.parametrize("change", ["metrics", "in_flight", "endpoints"])
 def test_each_kind_of_change_is_published(change: str) -> None:
     store = store_of("a")
     first = store.publish(1.0)
@@ -224,7 +222,7 @@ def test_each_kind_of_change_is_published(change: str) -> None:
         case "in_flight":
             store.ledger.started("default/a")
         case _:
-            store.set_health("default/a", 2.0)
+            store.upsert(endpoint("b"))
     second = store.publish(1.0)
     assert second.epoch == first.epoch + 1
     assert store.publish(1.0) is second

@@ -59,7 +59,12 @@ def make_package() -> PackageFactory:
     """make_package(out, id, rev, content): a layout whose one blob is `content`; no real wheel is needed to offer it."""
 
     def make(
-        out: Path, *, id: str = "sample", rev: int = 1, content: bytes = b"content", version: str = "1.0.0"  # noqa: A002 - the manifest's own word
+        out: Path,
+        *,
+        id: str = "sample",
+        rev: int = 1,
+        content: bytes = b"content",
+        version: str = "1.0.0",  # noqa: A002 - the manifest's own word
     ) -> Manifest:
         name = f"{id.replace('-', '_')}-{version}-py3-none-any.whl"
         manifest = Manifest(

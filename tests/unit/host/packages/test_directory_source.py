@@ -32,7 +32,9 @@ def codes(scan: Scan) -> list[str]:
     return [problem.code for problem in scan.problems]
 
 
-def test_all_revisions_of_a_plugin_are_offered(make_package: PackageFactory, folder: Path, source: DirectorySource) -> None:
+def test_all_revisions_of_a_plugin_are_offered(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
     one = make_package(folder / "sample-r1", rev=1)
     make_package(folder / "sample-r2", rev=2, content=b"two")
     make_package(folder / "another", id="another", content=b"other")
@@ -43,7 +45,9 @@ def test_all_revisions_of_a_plugin_are_offered(make_package: PackageFactory, fol
 
 
 @pytest.mark.parametrize("name", [".hidden", "p~", "p.part", "p.swp", "..2026_01_01"])
-def test_temporary_names_are_ignored(make_package: PackageFactory, folder: Path, source: DirectorySource, name: str) -> None:
+def test_temporary_names_are_ignored(
+    make_package: PackageFactory, folder: Path, source: DirectorySource, name: str
+) -> None:
     make_package(folder / "good")
     (folder / "good").rename(folder / name)
     assert source.scan() == Scan()
@@ -62,7 +66,9 @@ def test_folder_that_is_not_there_is_a_problem_with_a_remedy(tmp_path: Path) -> 
     assert "absent: FETCH_FAILED: No such file or directory. Create it" in str(scan.problems[0])
 
 
-def test_broken_package_does_not_hide_its_neighbours(make_package: PackageFactory, folder: Path, source: DirectorySource) -> None:
+def test_broken_package_does_not_hide_its_neighbours(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
     make_package(folder / "good")
     broken = make_package(folder / "bad", id="bad", content=b"right")
     blob_path(folder / "bad", broken.blobs[0].digest).write_bytes(b"wrong")
@@ -72,7 +78,9 @@ def test_broken_package_does_not_hide_its_neighbours(make_package: PackageFactor
     assert sorted(codes(scan)) == ["DIGEST_MISMATCH", NOT_COMPLETE_YET]
 
 
-def test_u09_half_a_package_is_never_offered(make_package: PackageFactory, folder: Path, source: DirectorySource, tmp_path: Path) -> None:
+def test_u09_half_a_package_is_never_offered(
+    make_package: PackageFactory, folder: Path, source: DirectorySource, tmp_path: Path
+) -> None:
     """The copy stands still after every 8 KiB, in every order of files that tools use."""
     make_package(folder / "v1", rev=1)
     make_package(tmp_path / "v2", rev=2, content=os.urandom(40 << 10))
@@ -89,7 +97,9 @@ def test_u09_half_a_package_is_never_offered(make_package: PackageFactory, folde
         assert offered(source.scan()) == [("sample", 2), ("sample", 1)]
 
 
-def test_offer_stays_while_its_entry_is_rewritten_and_goes_with_it(make_package: PackageFactory, folder: Path, source: DirectorySource) -> None:
+def test_offer_stays_while_its_entry_is_rewritten_and_goes_with_it(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
     manifest = make_package(folder / "p", content=b"content")
     blob = blob_path(folder / "p", manifest.blobs[0].digest)
     before = source.scan()
@@ -103,7 +113,9 @@ def test_offer_stays_while_its_entry_is_rewritten_and_goes_with_it(make_package:
     assert source.scan() == Scan()
 
 
-def test_entry_that_turns_wrong_is_withdrawn(make_package: PackageFactory, folder: Path, source: DirectorySource) -> None:
+def test_entry_that_turns_wrong_is_withdrawn(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
     manifest = make_package(folder / "p", content=b"content")
     assert source.scan().offers
     blob_path(folder / "p", manifest.blobs[0].digest).write_bytes(b"CONTENT")
@@ -120,7 +132,9 @@ def test_symlinked_folder_and_entries_are_followed(make_package: PackageFactory,
     assert scan.problems == ()
 
 
-def test_kubernetes_volume_is_read_through_its_links(make_package: PackageFactory, folder: Path, source: DirectorySource) -> None:
+def test_kubernetes_volume_is_read_through_its_links(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
     make_package(folder / "..2026_01" / "p", rev=1)
     (folder / "..data").symlink_to("..2026_01")
     (folder / "p").symlink_to("..data/p")
@@ -131,7 +145,9 @@ def test_kubernetes_volume_is_read_through_its_links(make_package: PackageFactor
     assert offered(source.scan()) == [("sample", 2)]
 
 
-def test_pipe_in_the_place_of_a_blob_does_not_block(make_package: PackageFactory, folder: Path, source: DirectorySource) -> None:
+def test_pipe_in_the_place_of_a_blob_does_not_block(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
     manifest = make_package(folder / "p")
     blob = blob_path(folder / "p", manifest.blobs[0].digest)
     blob.unlink()

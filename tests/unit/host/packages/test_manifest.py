@@ -187,7 +187,9 @@ def test_size_is_bounded_before_parsing() -> None:
         parse_manifest(b" " * MANIFEST_LIMIT_BYTES)
 
 
-@pytest.mark.parametrize(("text", "good"), [("1.2.3", True), ("1.2.3-rc.1+b", True), ("01.2.3", False), ("1.2", False), ("1.2.3\n", False)])
+@pytest.mark.parametrize(
+    ("text", "good"), [("1.2.3", True), ("1.2.3-rc.1+b", True), ("01.2.3", False), ("1.2", False), ("1.2.3\n", False)]
+)
 def test_version_is_semver(text: str, good: bool) -> None:
     if good:
         assert check_version(text) == text

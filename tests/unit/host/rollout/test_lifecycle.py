@@ -33,9 +33,7 @@ def at(state: State) -> Instance:
 
 
 def test_orderly_life() -> None:
-    instance, effects = run(
-        Event.LAUNCH, Event.PLUGIN_READY, Event.CONFIGURED, Event.STOP, Event.DRAINED, Event.EXITED
-    )
+    instance, effects = run(Event.LAUNCH, Event.PLUGIN_READY, Event.CONFIGURED, Event.STOP, Event.DRAINED, Event.EXITED)
     assert instance == Instance(State.EXITED, None, "stopped")
     assert effects == [
         Effect.START_PROCESS,

@@ -86,8 +86,10 @@ def refs() -> st.SearchStrategy[list[Ref]]:
         )
 
     return st.lists(st.sampled_from(tuple(policies)).flatmap(one), min_size=1, max_size=6).map(
-        lambda found: [Ref(f"r{n}", *[getattr(r, f) for f in ("plugin", "type", "values", "weight", "policy")])
-                       for n, r in enumerate(found)]
+        lambda found: [
+            Ref(f"r{n}", *[getattr(r, f) for f in ("plugin", "type", "values", "weight", "policy")])
+            for n, r in enumerate(found)
+        ]
     )
 
 
@@ -190,8 +192,21 @@ Step = tuple[str, int, int]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ("decide", "decide", "decide", "answer", "answer", "time_out", "die", "tamper", "publish", "endpoints",
-             "cancel", "turn", "turn")
+            (
+                "decide",
+                "decide",
+                "decide",
+                "answer",
+                "answer",
+                "time_out",
+                "die",
+                "tamper",
+                "publish",
+                "endpoints",
+                "cancel",
+                "turn",
+                "turn",
+            )
         ),
         st.integers(0, len(PLUGINS) - 1),
         st.integers(0, 5),

@@ -64,7 +64,12 @@ def test_copy_in_does_not_read_the_source_when_the_blob_is_there(store: BlobStor
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [(b"abc", "LENGTH_MISMATCH"), (b"abcde", "LENGTH_MISMATCH"), (b"abcx", "DIGEST_MISMATCH"), (b"", "LENGTH_MISMATCH")],
+    [
+        (b"abc", "LENGTH_MISMATCH"),
+        (b"abcde", "LENGTH_MISMATCH"),
+        (b"abcx", "DIGEST_MISMATCH"),
+        (b"", "LENGTH_MISMATCH"),
+    ],
 )
 def test_wrong_bytes_leave_nothing_behind(store: BlobStore, content: bytes, code: str) -> None:
     digest = digest_of(b"abcd")
@@ -113,7 +118,9 @@ def test_concurrent_writers_of_one_digest_store_it_once(store: BlobStore) -> Non
 
     def write() -> None:
         gate.wait(timeout=10)
-        stored.append(store.put_stream([content[i : i + 4096] for i in range(0, len(content), 4096)], digest, len(content)))
+        stored.append(
+            store.put_stream([content[i : i + 4096] for i in range(0, len(content), 4096)], digest, len(content))
+        )
 
     threads = [threading.Thread(target=write) for _ in range(8)]
     for thread in threads:
@@ -261,7 +268,9 @@ def test_write_durably_replaces_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=20, deadline=None)  # every example syncs a file
 @given(st.binary(max_size=300), st.data())
-def test_any_split_of_the_stream_stores_the_same(tmp_path_factory: pytest.TempPathFactory, content: bytes, data: st.DataObject) -> None:
+def test_any_split_of_the_stream_stores_the_same(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=8)))
     chunks = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
     store = BlobStore(tmp_path_factory.mktemp("store"))
@@ -274,7 +283,16 @@ def test_digest_of_names_the_content() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "sha256:", "sha256:" + "0" * 63, "sha256:" + "0" * 65, "sha256:" + "A" * 64, "md5:" + "0" * 64, "sha256:" + "0" * 64 + "\n"]
+    "text",
+    [
+        "",
+        "sha256:",
+        "sha256:" + "0" * 63,
+        "sha256:" + "0" * 65,
+        "sha256:" + "A" * 64,
+        "md5:" + "0" * 64,
+        "sha256:" + "0" * 64 + "\n",
+    ],
 )
 def test_parse_digest_refuses(text: str) -> None:
     with pytest.raises(ValueError, match="expected sha256"):
