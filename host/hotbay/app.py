@@ -157,7 +157,7 @@ class Host:
     async def _become_ready(self, supervisor: Supervisor) -> None:
         """Be ready when every plugin had its first attempt: what does not run then is degraded, and named."""
         await supervisor.first_attempts()
-        supervisor.publish()
+        await supervisor.complete()
         self._not_ready = ()
         missing = [row for row in supervisor.rows if row.live_pid is None]
         for row in missing:

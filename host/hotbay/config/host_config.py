@@ -123,12 +123,11 @@ class PackageEntry(Section):
     """What is different for one package."""
 
     later: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("publisher", "channel", "tenant", "key", "replicas", "standby", "grants", "concurrency"),
+        ("publisher", "channel", "pin", "tenant", "key", "replicas", "standby", "grants", "concurrency"),
         "it comes with a later release",
     )
 
     id: Token
-    pin: Name | None = None
     start: Annotated[Literal["eager"], only({"first-use": "write `start: eager`, which is the default"})] = "eager"
     isolation: Annotated[Literal["none"] | None, _LEVEL_NONE_ONLY] = None
     hello_s: PositiveDuration = Field(default=5.0, alias="hello")

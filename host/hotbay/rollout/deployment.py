@@ -112,8 +112,7 @@ class Deployment:
     @property
     def wanted(self) -> tuple[str, ...]:
         """Plugin ids that the configuration needs, in its order, producers made by default included."""
-        refs = [*self._refs(self._scheduling), *(self._refs(self.incoming) if self.incoming is not None else ())]
-        return tuple(dict.fromkeys(ref.plugin_id for ref in refs if ref.plugin_id is not None))
+        return tuple(dict.fromkeys(ref.plugin_id for ref in self._all_refs() if ref.plugin_id is not None))
 
     def refs_of(self, plugin_id: str, scheduling: Scheduling | None = None) -> tuple[RefSpec, ...]:
         """What to create inside a process of the plugin, under a configuration: by default the one in force.
@@ -128,10 +127,10 @@ class Deployment:
         return ()
 
     def learn_types(self, plugin_id: str, types: Mapping[str, TypeDeclaration]) -> bool:
-        """Note what a plugin's types declare. True when other packages are wanted because of it."""
-        before = self.wanted
+        """Note what a plugin's types declare. True when default producers come or go because of it."""
+        before = self._all_refs()
         self._declarations[plugin_id] = types
-        return self.wanted != before
+        return self._all_refs() != before
 
     def check(self, plugin_id: str, candidate: Generation) -> Plan:
         """The plan with the candidate in place of the live generation. Raises `InputError`."""
@@ -168,6 +167,9 @@ class Deployment:
         self._plans += 1
         refs = tuple(_ref_plans(self._refs(scheduling), live, self._declarations))
         return compile_plan(self._plans, PlanInput(refs, scheduling.profiles, scheduling.options))
+
+    def _all_refs(self) -> tuple[ResolvedRef, ...]:
+        return self._refs(self._scheduling) + (self._refs(self.incoming) if self.incoming is not None else ())
 
     def _refs(self, scheduling: Scheduling) -> tuple[ResolvedRef, ...]:
         """The configured refs, and the producers that something of them consumes and nothing of them is."""

@@ -13,7 +13,7 @@ import anyio
 import anyio.abc
 
 from hotbay.config.picker_config import PickerConfig
-from hotbay.errors import HostError, Problem
+from hotbay.errors import HostError, InputError, Problem
 from hotbay.packages.sources.directory import DirectorySource, Offer, Scan
 from hotbay.rollout.deployment import Deployment, Scheduling, resolve
 from hotbay.rollout.instance import CreatedRef, Instance, RefSpec
@@ -93,9 +93,20 @@ class Supervisor:
             if set(self._routines) == before:
                 return
 
-    def publish(self) -> None:
-        """Publish the plan of what is live now, even of nothing. Raises `InputError`."""
-        self._deployment.publish()
+    async def complete(self) -> None:
+        """Create the refs that live processes lack and publish the plan of what is live, even of nothing.
+
+        Raises `InputError` when the plan does not compile.
+        """
+        async with self._adopting:
+            try:
+                created = await self._create_refs(self._deployment.scheduling)
+            except HostError as error:
+                logger.warning("default_producer_failed code=%s: %s", error.code, error)
+            else:
+                for instance, refs in created.items():
+                    instance.install(refs)
+            self._deployment.publish()
 
     async def shutdown(self, drain_s: float) -> None:
         """Retire all instances side by side; nothing is started any more."""
@@ -134,13 +145,10 @@ class Supervisor:
         self._group.start_soon(self._complete_live)
 
     async def _complete_live(self) -> None:
-        async with self._adopting:
-            try:
-                for instance, refs in (await self._create_refs(self._deployment.scheduling)).items():
-                    instance.install(refs)
-                self._deployment.publish()
-            except HostError as error:
-                logger.warning("default_producer_failed code=%s: %s", error.code, error)
+        try:
+            await self.complete()
+        except InputError as error:
+            logger.warning("plan_refused code=%s: %s", error.code, error)
 
     def _offers(self) -> tuple[Offer, ...]:
         return tuple(o for source in self._sources for o in self._scans.get(source.name, Scan()).offers)

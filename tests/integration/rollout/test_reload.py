@@ -2,6 +2,7 @@
 
 import re
 
+import anyio
 import pytest
 from hotbay.config.picker_config import load_picker_config
 from hotbay.errors import HostError, InputError
@@ -11,7 +12,7 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(90)]
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n"
 CONFIG = "swap: {drain: 500ms}\nsupervise: {linger: 0s}\nbindings: {sample: {deadline: 5s}}\n"
 CHOOSES = """
-import time
+import os, time
 from dataclasses import dataclass
 from hotbay_sdk import ParameterError, Plugin, Scorer
 
@@ -29,6 +30,29 @@ class Params:
 class Chooses(Scorer):
     def score_batch(self, requests, endpoints):
         return [[float(name == f"default/{self.parameters.prefer}") for name in endpoints.ids] for _ in requests]
+"""
+
+
+WAITS_IN_INIT = """
+    def __init__(self, context, parameters):
+        super().__init__(context, parameters)
+        open({made!r}, "w").close()
+        while not os.path.exists({go!r}):
+            time.sleep(0.01)
+"""
+GATE = """
+import os, time
+from hotbay_sdk import Filter, Plugin
+
+plugin = Plugin("gate")
+
+@plugin.type("gate-filter")
+class Gate(Filter):
+    def keep_batch(self, requests, endpoints):
+        open({reached!r}, "w").close()
+        while not os.path.exists({go!r}):
+            time.sleep(0.01)
+        return [[True] * len(endpoints) for _ in requests]
 """
 
 
@@ -154,16 +178,51 @@ async def test_plugin_that_is_named_again_within_the_linger_time_goes_on(host, t
 
 async def test_configuration_and_version_that_change_together_end_up_both(host, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", CHOOSES)
-    go = tmp_path / "go"
-    waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+    made, go = tmp_path / "made", tmp_path / "go"
+    waits = WAITS_IN_INIT.format(made=str(made), go=str(go))
     async with host(prefer("v1"), config=CONFIG) as bay:
-        bay.publish(waits + CHOOSES, rev=2)
-        await bay.wait_for(lambda: bay.plugin()["phase"] == "launching")
+        bay.publish(CHOOSES + waits, rev=2)
+        # The candidate is being given the old parameters when the new ones come.
+        await bay.wait_for(made.exists)
         await adopt(bay, prefer("v2"))
         assert (await bay.client.chat()).text == "v2"
         go.touch()
         await bay.rev_is_live(2)
         assert [(await bay.client.chat()).text for _ in range(3)] == ["v2"] * 3
+        assert bay.degraded() == {}
+
+
+async def test_decision_that_began_before_a_reload_ends_as_it_began(host, packages, tmp_path):
+    reached, go = tmp_path / "reached", tmp_path / "go"
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    packages.make(
+        tmp_path / "packages" / "gate",
+        GATE.format(reached=str(reached), go=str(go)),
+        id="gate",
+        types=("gate-filter",),
+    )
+    gate = "{name: gate, type: gate-filter}"
+    both = "{pluginRef: gate}, {pluginRef: sample}"
+    before, after = (
+        picker(gate, f"{{name: sample, type: sample-scorer, parameters: {{prefer: {at}}}}}", weights=both)
+        for at in ("v1", "v2")
+    )
+    config = CONFIG.replace("500ms", "10s").replace("{sample:", "{gate: {deadline: 60s}, sample:")
+    async with host(before, config=config) as bay:
+        async with anyio.create_task_group() as group:
+            answers = []
+
+            async def one():
+                answers.append(await bay.client.chat())
+
+            group.start_soon(one)
+            await bay.wait_for(reached.exists)
+            await adopt(bay, after, config)
+            # A second reload comes after what the first one may have dropped at once.
+            await adopt(bay, after, config)
+            go.touch()
+        assert [answer.text for answer in answers] == ["v1"]
+        assert (await bay.client.chat()).text == "v2"
         assert bay.degraded() == {}
 
 
@@ -220,6 +279,7 @@ async def test_default_producer_is_made_in_a_process_that_runs_already(host, pac
         await bay.wait_for(lambda: bay.live("prefix"))
         assert not bay.live("sample")
         await bay.ready()
-        async with bay.load(50) as load:
-            await bay.wait_for(lambda: load.answers and load.answers[-1].text == "v2")
+        # Without the producer every second one would, by chance.
+        assert [(await bay.client.chat()).text for _ in range(20)] == ["v2"] * 20
+        assert bay.degraded() == {}
         assert bay.plugin("prefix")["restarts"] == 0

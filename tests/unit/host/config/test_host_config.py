@@ -79,7 +79,7 @@ def test_addresses_are_written_as_they_are_read(host):
 def test_bindings_and_packages_are_read(host):
     config = host(
         "bindings: {q: {on_failure: fail_closed, neutral: 1, deadline: 50ms}}\n"
-        "packages: [{id: standard, pin: 1.2.0, start: eager, isolation: none, hello: 1s, ready: 2s}]\n"
+        "packages: [{id: standard, start: eager, isolation: none, hello: 1s, ready: 2s}]\n"
         "types: {queue-scorer: standard}\n"
     )
     assert (config.bindings["q"].on_failure, config.bindings["q"].neutral, config.bindings["q"].deadline_s) == (
@@ -87,7 +87,7 @@ def test_bindings_and_packages_are_read(host):
         1.0,
         0.05,
     )
-    assert (config.packages[0].pin, config.packages[0].hello_s, config.packages[0].ready_s) == ("1.2.0", 1, 2)
+    assert (config.packages[0].hello_s, config.packages[0].ready_s) == (1, 2)
     assert config.types == {"queue-scorer": "standard"}
 
 
@@ -148,6 +148,7 @@ def test_c15_typo_is_named_with_path_line_and_nearest_name(host_problems, text, 
         "sources: [{name: bundled, dev: false}]",
         "sources: [{name: x, directory: x, registry: ghcr.io}]",
         "packages: [{id: a, replicas: 2}]",
+        "packages: [{id: a, pin: 1.2.0}]",
         "packages: [{id: a, start: first-use}]",
         "packages: [{id: a, isolation: strict}]",
         "swap: {canary: {share: 0.1}}",
