@@ -301,10 +301,18 @@ class Host:
             "not_ready": list(self._not_ready),
             "isolation": self._config.isolation.level,
             "plan": plan.number if plan is not None else None,
-            "plugins": [_row(row) for row in rows],
+            "plugins": [{**_row(row), **self._process_row(row)} for row in rows],
             "endpoints": [self._endpoint_row(e) for e in self._endpoints.endpoints()],
             "problems": [str(problem) for problem in problems],
         }
+
+    def _process_row(self, row: Row) -> dict[str, object]:
+        """Leases of the live generation, and what its process says of itself."""
+        generations = self._supervisor.generations if self._supervisor is not None else ()
+        live = next((g for g in generations if g.number == row.live_generation), None)
+        if live is None:
+            return {"leases": 0, "process": None}
+        return {"leases": live.leases, "process": dict(live.client.figures)}
 
     def _endpoint_row(self, metadata: EndpointMetadata) -> dict[str, object]:
         snapshot = self._endpoints.snapshot

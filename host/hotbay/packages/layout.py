@@ -188,9 +188,7 @@ def _write_tree(root: Path, manifest: Manifest, wheels: Mapping[str, Path]) -> N
         "size": len(image),
     }
     (root / "oci-layout").write_bytes(_MARKER_BYTES)
-    (root / "index.json").write_bytes(
-        _canonical({"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": [entry]})
-    )
+    (root / "index.json").write_bytes(_canonical({"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": [entry]}))
 
 
 def _read_image(layout: Path, entry: _Descriptor, digests: FileDigests) -> Manifest | None:

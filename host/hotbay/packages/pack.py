@@ -54,9 +54,7 @@ def pack_command(directory: Path, out: Path, rev: int | None = None, wheel_direc
     return anyio.run(run)
 
 
-async def pack(
-    directory: Path, out: Path, *, rev: int | None = None, wheel_directory: Path | None = None
-) -> Manifest:
+async def pack(directory: Path, out: Path, *, rev: int | None = None, wheel_directory: Path | None = None) -> Manifest:
     """Builds the plugin project in `directory` into the package folder `out`, which is replaced.
 
     `wheel_directory` holds the SDK's wheel; default is what `find_wheel_directory` finds.

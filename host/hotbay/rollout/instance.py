@@ -67,7 +67,7 @@ class StartOptions:
 class Instance:
     """A started process. Make one with `Instance.start`; `generation` exists once it is READY."""
 
-    def __init__(self, child: Child, label: str, spec: LaunchSpec, on_end: Callable[["Instance"], None]) -> None:
+    def __init__(self, child: Child, label: str, spec: LaunchSpec, changed: Callable[["Instance"], None]) -> None:
         self.child = child
         self.label = label
         self.spec = spec
@@ -75,18 +75,19 @@ class Instance:
         self.ended = anyio.Event()
         self.fault: HostError | None = None
         self.asked_to_stop = False
-        self._on_end = on_end
+        self._changed = changed
         self._next_handle = 1
         self._created: set[int] = set()
         self._installed: dict[str, CreatedRef] = {}
         self._link_lost = anyio.Event()
         self._drained: anyio.Event | None = None
-        self.client = PluginClient(child, label=label, on_lost=self._on_lost)
+        self.wants_replacement = False
+        self.client = PluginClient(child, label=label, on_lost=self._on_lost, on_goaway=self._on_goaway)
 
     @classmethod
-    def launch(cls, spec: LaunchSpec, log: LogSink, on_end: Callable[["Instance"], None]) -> "Instance":
-        """Start the process. Raises `HostError` START_FAILED. `on_end` is called once when it is gone."""
-        return cls(Child.start(spec, log), spec.label, spec, on_end)
+    def launch(cls, spec: LaunchSpec, log: LogSink, changed: Callable[["Instance"], None]) -> "Instance":
+        """Start the process. Raises `HostError` START_FAILED. `changed` is called when it is gone, and when it asks to be replaced."""
+        return cls(Child.start(spec, log), spec.label, spec, changed)
 
     @property
     def answers(self) -> bool:
@@ -113,7 +114,7 @@ class Instance:
         self.client.close(self.fault)
         self.child.close()
         self.ended.set()
-        self._on_end(self)
+        self._changed(self)
 
     async def _stop_when_lost(self) -> None:
         await self._link_lost.wait()
@@ -132,6 +133,12 @@ class Instance:
         if fault.code != ErrorCode.CRASHED:
             self.fault = fault
         self._link_lost.set()
+
+    def _on_goaway(self, reason: str) -> None:
+        """The plugin asks to be replaced; it goes on answering until it is."""
+        logger.info("plugin_goaway plugin=%s reason=%r", self.label, reason[:200], extra={"plugin": self.label})
+        self.wants_replacement = True
+        self._changed(self)
 
     async def handshake(self, origin: Origin, number: int, types: Sequence[str], options: StartOptions) -> Generation:
         """ARMED, GO, HELLO, WELCOME, READY. Raises `HostError`; the process is then gone."""

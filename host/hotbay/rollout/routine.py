@@ -17,7 +17,7 @@ from typing import Protocol
 
 import anyio
 
-from hotbay.errors import HostError, InputError, PackageError
+from hotbay.errors import HostError, InputError, PackageError, PluginFault
 from hotbay.packages.manifest import Manifest, host_platform
 from hotbay.packages.sources.directory import Offer
 from hotbay.process.launch import LaunchSpec
@@ -143,6 +143,7 @@ class Routine:
         self._retiring: Instance | None = None
         self._versions: dict[str, _Version] = {}
         self._bring_back = False
+        self._departing: Instance | None = None
         self._conflicts: tuple[str, ...] = ()
 
     def offer(self, offers: Sequence[Offer]) -> None:
@@ -196,6 +197,8 @@ class Routine:
     async def _step(self) -> float | None:
         """Do the next thing; return the pause in seconds until there may be another, None for no time limit."""
         live = self._note_death()
+        if live is not None and live.wants_replacement:
+            self._note_departure(live)
         offer, pause_s = self._choose(live)
         if offer is None:
             self._show_idle(live, pause_s)
@@ -223,6 +226,15 @@ class Routine:
         self.row.live_pid = None
         return None
 
+    def _note_departure(self, live: Instance) -> None:
+        """Let a plugin that asks to be replaced wait like one that failed, once: it may ask at every start."""
+        if self._departing is live:
+            return
+        self._departing = live
+        assert live.generation is not None
+        asked = PluginFault("UNAVAILABLE", f"{live.label} asked to be replaced", hint="see the plugin's log")
+        self._fail(live.generation.origin.digest, asked, counts=False)
+
     def _record(self, live: Instance) -> None:
         assert live.generation is not None
         assert live.fault is not None
@@ -249,7 +261,7 @@ class Routine:
             self.row.selection = choice.status
             self._report(choice.conflicts)
             digest = choice.target.digest if choice.target is not None else None
-            if digest is None or (live is not None and digest == last):
+            if digest is None or (live is not None and digest == last and not live.wants_replacement):
                 return None, pause_s
             wait_s = self._version(digest).not_before_s - self._services.now()
             if wait_s <= 0.0:
@@ -364,7 +376,7 @@ class Routine:
         services = self._services
         number = services.launcher.next_generation()
         spec = services.launcher.spec(manifest, site, number)
-        instance = Instance.launch(spec, services.launcher.log(self._id, spec.label), self._on_end)
+        instance = Instance.launch(spec, services.launcher.log(self._id, spec.label), self._on_change)
         self._group.start_soon(instance.watch)
         options = services.launcher.options(self._id)
         try:
@@ -435,8 +447,9 @@ class Routine:
             self._retiring = None
         self.wake()
 
-    def _on_end(self, instance: Instance) -> None:
-        logger.info("instance_ended plugin=%s", instance.label, extra={"plugin": instance.label})
+    def _on_change(self, instance: Instance) -> None:
+        if instance.ended.is_set():
+            logger.info("instance_ended plugin=%s", instance.label, extra={"plugin": instance.label})
         self.wake()
 
     def _fail(self, digest: str, error: HostError, *, counts: bool) -> None:

@@ -292,7 +292,9 @@ class PluginClient:
             elif type(event) is ErrorReceived:
                 self._settle(wire, event.stream, fault_from_wire(event.error, self._label))
             elif type(event) is LateAnswerDropped:
-                self._settle(wire, event.stream, PluginFault("CANCELLED", f"{self._label} was told to give the call up"))
+                self._settle(
+                    wire, event.stream, PluginFault("CANCELLED", f"{self._label} was told to give the call up")
+                )
             else:
                 self._handle_rare(wire, event)
 

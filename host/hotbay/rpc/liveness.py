@@ -34,7 +34,18 @@ class Patience:
 class Liveness:
     """Pings from `start` to `stop`. `send(token)` writes a ping, `pending_s()` is the time that calls still have."""
 
-    __slots__ = ("_awaiting", "_extended", "_loop", "_patience", "_pending_s", "_send", "_silent", "_timer", "_token", "figures")
+    __slots__ = (
+        "_awaiting",
+        "_extended",
+        "_loop",
+        "_patience",
+        "_pending_s",
+        "_send",
+        "_silent",
+        "_timer",
+        "_token",
+        "figures",
+    )
 
     def __init__(
         self,

@@ -31,9 +31,7 @@ class Call:
 
     __slots__ = ("deadline_s", "done", "freed", "stuck", "timer")
 
-    def __init__(
-        self, done: Callable[[Outcome], None], freed: Callable[[], None] | None, deadline_s: float
-    ) -> None:
+    def __init__(self, done: Callable[[Outcome], None], freed: Callable[[], None] | None, deadline_s: float) -> None:
         self.done = done
         self.freed = freed
         self.deadline_s = deadline_s
@@ -58,8 +56,21 @@ class Call:
 class Wire:
     """One descriptor pair with its connection. `events` takes what arrives, `lost` why the link ended."""
 
-    __slots__ = ("_buffer", "_events", "_frame_timer", "_loop", "_lost", "_queue", "_queued", "_writing",
-                 "calls", "connection", "name", "read_fd", "write_fd")
+    __slots__ = (
+        "_buffer",
+        "_events",
+        "_frame_timer",
+        "_loop",
+        "_lost",
+        "_queue",
+        "_queued",
+        "_writing",
+        "calls",
+        "connection",
+        "name",
+        "read_fd",
+        "write_fd",
+    )
 
     def __init__(
         self,

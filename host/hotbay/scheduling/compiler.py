@@ -86,8 +86,10 @@ class _Compiler:
         options = self._given.options.get(ref.name, NO_OPTIONS)
         points = [p for p in Point if ref.has(p)]
         # A ref that was never READY has no known points: what fits it shows when it is.
-        if points and options.on_failure is not None and not any(
-            options.on_failure in ALLOWED_POLICIES[p] for p in points
+        if (
+            points
+            and options.on_failure is not None
+            and not any(options.on_failure in ALLOWED_POLICIES[p] for p in points)
         ):
             self._problem(
                 "CONFIG_INVALID",
@@ -291,7 +293,7 @@ class _Compiler:
                 "CONFIG_INVALID", f"multiple profile handlers found: {names}", handlers[1].place, hint="keep one"
             )
         handler = handlers[0] if handlers else None
-        if handler is None and profiles > 1:
+        if handler is None and profiles > 1 and self._all_declared():
             self._problem(
                 "CONFIG_INVALID",
                 "no profile handler configured, and there are several profiles",
@@ -306,6 +308,10 @@ class _Compiler:
                 hint="use a profile handler that can, or one profile",
             )
         return handler
+
+    def _all_declared(self) -> bool:
+        """Whether every plugin has said what it is: until then, one that is still to start may be the handler."""
+        return all(ref.declaration is not None for ref in self._given.refs if ref.plugin_id is not None)
 
     def _handler(self, ref: RefPlan | None, profiles: tuple[str, ...]) -> Handler:
         if ref is None:

@@ -102,7 +102,13 @@ class Router:
             done(Rejected(503, "rejected-no-endpoints", "no endpoint is known that may take requests"))
             return
         cycle = Cycle(
-            plan, snapshot, request, done, picks=self._picks, last_good=self._last_good, rng=self._rng,
+            plan,
+            snapshot,
+            request,
+            done,
+            picks=self._picks,
+            last_good=self._last_good,
+            rng=self._rng,
             begun_s=time.perf_counter(),
         )
         self._cycles[id(request)] = cycle

@@ -157,9 +157,7 @@ class RunCall(RemoteCall):
         for (step, request), code in failed.items():
             self._fail_binding(cycles[request], self.bindings[step], code, tally)
 
-    def _remember(
-        self, cycle: CycleState, scores: Floats, failed: Mapping[tuple[int, int], str], request: int
-    ) -> None:
+    def _remember(self, cycle: CycleState, scores: Floats, failed: Mapping[tuple[int, int], str], request: int) -> None:
         for index, binding in enumerate(self.scorers):
             if binding.policy is Policy.LAST_GOOD and (len(self.filters) + index, request) not in failed:
                 cycle.last_good[binding.ref] = (cycle.snapshot.membership, scores[index, request].copy())

@@ -57,8 +57,22 @@ class Views(Protocol):
 class Window:
     """One outstanding batch and one filling, of one process and method."""
 
-    __slots__ = ("_advance", "_breaker", "_busy", "_cancelled", "_flushing", "_generation", "_late", "_loop", "_out",
-                 "_queue", "_singly", "_stream", "_tally", "_views")
+    __slots__ = (
+        "_advance",
+        "_breaker",
+        "_busy",
+        "_cancelled",
+        "_flushing",
+        "_generation",
+        "_late",
+        "_loop",
+        "_out",
+        "_queue",
+        "_singly",
+        "_stream",
+        "_tally",
+        "_views",
+    )
 
     def __init__(self, generation: Generation, views: Views, *, tally: Tally, advance: Advance) -> None:
         self._generation = generation

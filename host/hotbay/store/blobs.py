@@ -276,8 +276,9 @@ def _length_mismatch(digest: Digest, *, expected: int, found: int | str) -> Pack
 
 
 def _digest_mismatch(digest: Digest, hint: str) -> PackageError:
-    return PackageError("DIGEST_MISMATCH", f"blob {digest}: the content has another digest", hint=hint,
-                        details={"digest": digest})
+    return PackageError(
+        "DIGEST_MISMATCH", f"blob {digest}: the content has another digest", hint=hint, details={"digest": digest}
+    )
 
 
 def _is_same_file(path: Path, descriptor: int) -> bool:

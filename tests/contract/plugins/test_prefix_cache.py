@@ -39,7 +39,9 @@ def learn(harness: PluginHarness, target: str, hashes: list[int], endpoints: End
 
 def rate(harness: PluginHarness, match: list[float], total: float = 10, block_tokens: float = 64) -> list[float]:
     endpoints = {f"e{row}": {} for row in range(len(match))}
-    (scores,) = harness.score("scorer", endpoints, data={MATCHED: match, TOTAL + "/request": [total], BLOCK + "/request": [block_tokens]})
+    (scores,) = harness.score(
+        "scorer", endpoints, data={MATCHED: match, TOTAL + "/request": [total], BLOCK + "/request": [block_tokens]}
+    )
     return list(scores.values())
 
 

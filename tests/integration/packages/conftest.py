@@ -40,7 +40,9 @@ def project(tmp_path: Path) -> Path:
 def packed(tmp_path_factory: pytest.TempPathFactory, wheel_directory: Path) -> tuple[Manifest, Path]:
     """A packed plugin and its folder. Not to be written to."""
     out = tmp_path_factory.mktemp("packed") / "echo"
-    project = shutil.copytree(ROOT / "tests" / "data" / "packages" / "echo", tmp_path_factory.mktemp("project") / "echo")
+    project = shutil.copytree(
+        ROOT / "tests" / "data" / "packages" / "echo", tmp_path_factory.mktemp("project") / "echo"
+    )
     return pack_command(Path(project), out, REV, wheel_directory), out
 
 

@@ -21,7 +21,12 @@ def imported(site: Path) -> str:
     """What the sample plugin says in an interpreter started as plugins are."""
     program = f"import site; site.addsitedir({str(site)!r}); import hotbay_echo; print(hotbay_echo.plugin)"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-B", "-c", program], env={}, capture_output=True, text=True, timeout=20, check=True
+        [sys.executable, "-I", "-S", "-B", "-c", program],
+        env={},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
     )
     return done.stdout.strip()
 

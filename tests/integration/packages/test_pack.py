@@ -115,7 +115,9 @@ def test_no_sdk_wheel_is_named(project: Path, tmp_path: Path) -> None:
 def test_entrypoint_outside_the_wheel_is_refused(project: Path, wheel_directory: Path) -> None:
     edit(project, "pyproject.toml", "hotbay_echo:plugin", "hotbay_ekko:plugin")
     error = refused(project, wheel_directory)
-    assert "tool.hotbay.entrypoint: hotbay_plugin_echo-0.1.0-py3-none-any.whl holds no module hotbay_ekko" in error.message
+    assert (
+        "tool.hotbay.entrypoint: hotbay_plugin_echo-0.1.0-py3-none-any.whl holds no module hotbay_ekko" in error.message
+    )
 
 
 def test_build_that_fails_shows_its_last_words(project: Path, wheel_directory: Path) -> None:

@@ -164,7 +164,9 @@ async def test_swapped_link_to_the_folder_is_seen(tmp_path: Path, write_package:
         await next_revs(scans, [2])
 
 
-async def test_change_inside_a_linked_package_is_seen(folder: Path, tmp_path: Path, write_package: PackageWriter) -> None:
+async def test_change_inside_a_linked_package_is_seen(
+    folder: Path, tmp_path: Path, write_package: PackageWriter
+) -> None:
     write_package(tmp_path / "real", rev=1)
     (folder / "p").symlink_to(tmp_path / "real")
     async with watching(folder) as scans:

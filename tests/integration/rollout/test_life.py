@@ -125,3 +125,39 @@ async def test_source_that_is_fetched_once_is_not_watched(host, text, packages, 
         (watched / "sentinel").mkdir()
         await bay.wait_for(lambda: any("sentinel" in problem for problem in bay.status()["problems"]), within_s=20)
         assert bay.live()["rev"] == 1
+
+
+HANDLER = """
+import time
+from hotbay_sdk import Plugin, ProfileHandler
+time.sleep(1)
+plugin = Plugin("handler")
+
+@plugin.type("a-handler")
+class Handler(ProfileHandler):
+    def pick(self, request, profiles, results):
+        return [] if results else list(profiles)
+
+    def process(self, request, results):
+        return "second", results
+"""
+TWO_PROFILES = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {name: sample, type: sample-scorer}
+- {name: chooser, type: a-handler}
+schedulingProfiles:
+- {name: first, plugins: [{pluginRef: sample}]}
+- {name: second, plugins: [{pluginRef: sample}]}
+"""
+
+
+async def test_profile_handler_that_starts_last_is_waited_for(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    packages.make(tmp_path / "packages" / "handler", HANDLER, id="handler", types=("a-handler",))
+    config = "bindings: {sample: {deadline: 5s}, chooser: {deadline: 5s}}\n"
+    async with host(TWO_PROFILES, config=config) as bay:
+        assert bay.error() is None
+        assert (await bay.client.chat()).text == "v1"
+        assert bay.degraded() == {}

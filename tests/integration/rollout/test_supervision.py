@@ -87,6 +87,7 @@ async def test_killed_plugin_degrades_only_until_its_replacement_is_ready(host, 
         await load.more(20)
         assert bay.degraded() == {}
         before = bay.live()
+        await bay.wait_for(lambda: bay.plugin()["process"].get("rss_bytes", 0) > 1 << 20)
         os.kill(before["pid"], signal.SIGKILL)
         await bay.wait_for(lambda: bay.live()["generation"] > before["generation"] and bay.live()["pid"])
         # Decisions that began before the replacement was there may still be under way.
@@ -99,6 +100,24 @@ async def test_killed_plugin_degrades_only_until_its_replacement_is_ready(host, 
         assert bay.plugin()["restarts"] == 1
         assert bay.serving.metrics.plugin_restarts.get("sample") == 1
         assert (bay.error()["code"], "SIGKILL" in bay.error()["message"]) == ("CRASHED", True)
+    assert load.failed == []
+
+
+async def test_plugin_that_asks_to_go_is_replaced_without_a_degraded_request(host, text, packages, tmp_path):
+    asks = (
+        "from hotbay_sdk.protocol import Connection, Role\n"
+        "def leave():\n"
+        "    control = int(os.environ['HOTBAY_CHANNEL'].split(',')[2])\n"
+        "    os.write(control, Connection(Role.PLUGIN).send_goaway('RECYCLE', 'memory is full'))"
+    )
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1", start=asks, score="self.calls == 5 and leave()"))
+    async with host(config=PATIENT) as bay, bay.load(100) as load:
+        first = bay.live()
+        await bay.wait_for(lambda: bay.live()["generation"] > first["generation"])
+        await load.more(20)
+        assert bay.degraded() == {}
+        assert (bay.plugin()["restarts"], bay.plugin()["swaps"]) == (0, 0)
+        assert "asked to be replaced" in bay.error()["message"]
     assert load.failed == []
 
 

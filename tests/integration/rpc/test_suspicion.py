@@ -35,9 +35,7 @@ class Outcomes:
 
 
 def call(peer, outcomes: Outcomes, *, deadline_s: float = LONG_S) -> int:
-    return peer.client.start_call(
-        Method.RUN, [], deadline_s=deadline_s, done=outcomes.done, freed=outcomes.free
-    )
+    return peer.client.start_call(Method.RUN, [], deadline_s=deadline_s, done=outcomes.done, freed=outcomes.free)
 
 
 async def ready(peer) -> None:

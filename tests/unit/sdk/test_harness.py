@@ -28,7 +28,9 @@ class Limit(Filter, Scorer, Picker):
         return [c.row for c in reversed(candidates)]
 
 
-@plugin.type("seen", reads=["request.prompt_hashes", "request.headers[x-user]"], produces={"Seen.n": "row", "Seen.h": "request"})
+@plugin.type(
+    "seen", reads=["request.prompt_hashes", "request.headers[x-user]"], produces={"Seen.n": "row", "Seen.h": "request"}
+)
 class Seen(DataProducer, PreRequest):
     block_tokens = 64
 

@@ -85,7 +85,7 @@ def test_unknown_scope_is_refused():
         def produce(self, request, endpoints):
             return {}
 
-    with pytest.raises(ValueError, match="scope 'endpoint', expected \"row\" or \"request\""):
+    with pytest.raises(ValueError, match='scope \'endpoint\', expected "row" or "request"'):
         Plugin("p").type("producer", produces={"A.b": "endpoint"})(Producer)
 
 

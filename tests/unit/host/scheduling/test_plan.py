@@ -253,3 +253,9 @@ def test_readiness_waits_for_an_absent_fail_closed_handler() -> None:
     refs.remote("h", ["profile_handler"], None)
     plan = refs.compile({"x": [], "y": []}, {"h": BindingOptions(on_failure=Policy.FAIL_CLOSED)})
     assert plan.fail_closed_absent == ("h",)
+
+
+def test_handler_of_several_profiles_may_be_a_plugin_that_is_still_to_start() -> None:
+    refs = Refs()
+    refs.unknown("perhaps-a-handler")
+    assert refs.compile({"a": [], "b": []}).handler.pick is None
