@@ -61,10 +61,10 @@ def make_package() -> PackageFactory:
     def make(
         out: Path,
         *,
-        id: str = "sample",
+        id: str = "sample",  # noqa: A002 - the manifest's own word
         rev: int = 1,
         content: bytes = b"content",
-        version: str = "1.0.0",  # noqa: A002 - the manifest's own word
+        version: str = "1.0.0",
     ) -> Manifest:
         name = f"{id.replace('-', '_')}-{version}-py3-none-any.whl"
         manifest = Manifest(
