@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -42,12 +41,13 @@ from hotbay.process.log import LogSink
 from hotbay.rollout.backoff import BackoffPolicy
 from hotbay.rollout.deployment import Deployment, resolve
 from hotbay.rollout.instance import StartOptions
-from hotbay.rollout.routine import Row, Services
+from hotbay.rollout.routine import Services
 from hotbay.rollout.supervisor import Supervisor, Wanted
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import BindingOptions, Policy
 from hotbay.scheduling.registry import TypeIndex
 from hotbay.scheduling.router import Router
+from hotbay.status import StatusPage
 from hotbay.store.blobs import BlobStore
 from hotbay.store.state_dir import StateDirectory
 
@@ -87,7 +87,7 @@ class Host:
         self._router: Router | None = None
         self._discovery: Discovery | None = None
         self._problems: tuple[Problem, ...] = ()
-        self._started_at = time.monotonic()
+        self._status = StatusPage(self._endpoints, self._metrics, isolation=config.isolation.level)
 
     async def run(self, serving: Callable[[Serving], None], stop: anyio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises `HostError` when the host cannot start."""
@@ -117,7 +117,7 @@ class Host:
         discovery, follows_file = self._make_discovery()
         self._discovery = discovery
         await discovery.load()
-        router = self._router = Router(self._endpoints, self._metrics)
+        router = self._router = self._status.router = Router(self._endpoints, self._metrics)
         supervisor = await self._start_plugins(state, router, group)
         if follows_file:
             group.start_soon(discovery.run)
@@ -196,7 +196,9 @@ class Host:
         scheduling = resolve(self._picker, index, binding_options(self._config), unusable=unusable)
         deployment = Deployment(router, scheduling, index)
         services = partial(self._services, state, deployment, router)
-        supervisor = self._supervisor = Supervisor(sources, deployment, services, group, ranking=self._config.types)
+        supervisor = self._supervisor = self._status.supervisor = Supervisor(
+            sources, deployment, services, group, ranking=self._config.types
+        )
         supervisor.start(scans, [s.name for s in self._config.sources if s.fetch == "watch"])
         return supervisor
 
@@ -289,77 +291,8 @@ class Host:
     # -- status ----------------------------------------------------------------------------------
 
     def status(self) -> Mapping[str, object]:
-        """The status page: readiness, plugins, endpoints, problems."""
-        supervisor = self._supervisor
-        rows = supervisor.rows if supervisor is not None else ()
-        problems = [*self._problems, *(supervisor.problems if supervisor is not None else ())]
-        plan = self._router.plan if self._router is not None else None
-        return {
-            "version": version("hotbay"),
-            "uptime_s": round(time.monotonic() - self._started_at, 1),
-            "ready": not self._not_ready,
-            "not_ready": list(self._not_ready),
-            "isolation": self._config.isolation.level,
-            "plan": plan.number if plan is not None else None,
-            "plugins": [{**_row(row), **self._process_row(row)} for row in rows],
-            "endpoints": [self._endpoint_row(e) for e in self._endpoints.endpoints()],
-            "problems": [str(problem) for problem in problems],
-        }
-
-    def _process_row(self, row: Row) -> dict[str, object]:
-        """Leases of the live generation, and what its process says of itself."""
-        generations = self._supervisor.generations if self._supervisor is not None else ()
-        live = next((g for g in generations if g.number == row.live_generation), None)
-        if live is None:
-            return {"leases": 0, "process": None}
-        return {"leases": live.leases, "process": dict(live.client.figures)}
-
-    def _endpoint_row(self, metadata: EndpointMetadata) -> dict[str, object]:
-        snapshot = self._endpoints.snapshot
-        row = snapshot.row_of.get(metadata.id)
-        scrape = self._endpoints.scrape_status(metadata.id)
-        known = {
-            name: _number(float(snapshot.columns[f"endpoint.{name}"][row]))
-            for name in ("waiting", "running", "kv_usage")
-            if row is not None
-        }
-        return {
-            "id": metadata.id,
-            "url": metadata.url,
-            "state": str(metadata.state),
-            "in_flight": self._endpoints.ledger.in_flight(metadata.id),
-            **known,
-            "scrape_errors": scrape.errors if scrape is not None else 0,
-            "last_scrape_error": scrape.last_error if scrape is not None else "",
-        }
-
-
-def _number(value: float) -> float | None:
-    return None if value != value else round(value, 4)
-
-
-def _row(row: Row) -> dict[str, object]:
-    error = row.last_error
-    return {
-        "plugin": row.plugin,
-        "phase": str(row.phase),
-        "live": None
-        if row.live is None
-        else {
-            "version": row.live.version,
-            "rev": row.live.rev,
-            "digest": row.live.digest,
-            "generation": row.live_generation,
-            "pid": row.live_pid,
-        },
-        "candidate": None if row.candidate is None else {"rev": row.candidate.rev, "digest": row.candidate.digest},
-        "restarts": row.restarts,
-        "swaps": row.swaps,
-        "selection": row.selection.value,
-        "last_error": None
-        if error is None
-        else {"code": error.code, "message": error.message, "hint": error.hint, "digest": error.digest},
-    }
+        """The status page."""
+        return self._status.render(self._not_ready, self._problems)
 
 
 def only_host_error(errors: ExceptionGroup[Exception]) -> HostError | None:

@@ -4,6 +4,7 @@ Invariants: nothing on the write side allocates beyond a first label set, takes 
 comes from a registry of this object's own, so several hosts in one process do not meet.
 """
 
+import time
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,7 @@ class Metrics:
         self.outcomes = LabelledCounter(("outcome",))
         self.rejections = LabelledCounter(("reason",))
         self.degradations = LabelledCounter(("binding", "reason"))
+        self.last_degraded: dict[str, tuple[str, float]] = {}
         self.plugin_errors = LabelledCounter(("point", "plugin", "code"))
         self.plugin_restarts = LabelledCounter(("plugin",))
         self.bad_scores = LabelledCounter(("plugin",))
@@ -53,6 +55,7 @@ class Metrics:
     def degraded(self, binding: str, reason: str) -> None:
         """A decision was made without this binding's answer."""
         self.degradations.add((binding, reason))
+        self.last_degraded[binding] = (reason, time.monotonic())
 
     def invalid_scores(self, plugin: str, count: int) -> None:
         """A plugin's scores were out of range or not finite, and counted as their clamped value or 0."""

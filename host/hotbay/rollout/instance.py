@@ -132,6 +132,7 @@ class Instance:
         # the link is told better by the exit status.
         if fault.code != ErrorCode.CRASHED:
             self.fault = fault
+            logger.warning("instance_lost plugin=%s code=%s: %s", self.label, fault.code, fault.message)
         self._link_lost.set()
 
     def _on_goaway(self, reason: str) -> None:

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 class Phase(enum.StrEnum):
     """What the routine is doing; shown in status."""
 
-    IDLE = "idle"
+    LIVE = "live"
     WAITING = "waiting for a package"
     STAGING = "staging"
     LAUNCHING = "launching"
@@ -76,6 +76,7 @@ class Failure:
     message: str
     hint: str
     digest: str
+    at_s: float
 
 
 @dataclass(slots=True)
@@ -302,14 +303,14 @@ class Routine:
                 f"rev {conflicts[0].rev} of {self._id} exists with other content: {', '.join(digests)} is not used"
             )
             hint = "publish changed content under a new rev"
-            self.row.last_error = Failure("DIGEST_CONFLICT", message, hint, digests[0])
+            self.row.last_error = Failure("DIGEST_CONFLICT", message, hint, digests[0], self._services.now())
             logger.warning("digest_conflict plugin=%s: %s", self._id, message)
 
     def _show_idle(self, live: Instance | None, pause_s: float | None) -> None:
         if pause_s is not None:
             self.row.phase = Phase.BACKOFF
         elif live is not None:
-            self.row.phase = Phase.IDLE
+            self.row.phase = Phase.LIVE
         elif any(self._is_disabled(str(o.manifest.digest)) for o in self._known_offers()):
             self.row.phase = Phase.DISABLED
         else:
@@ -324,6 +325,7 @@ class Routine:
             + (f": found {found}, this host is {host_platform()}" if found else ""),
             "put one into a source; it is started as soon as it is there",
             "",
+            self._services.now(),
         )
 
     # -- bringing a version up -------------------------------------------------------------------
@@ -420,7 +422,10 @@ class Routine:
             and previous.generation is not None
             and (previous.generation.origin.digest != origin.digest)
         )
-        self.row.swaps += swapped
+        if swapped:
+            # What was wrong before concerns a version that no longer answers.
+            self.row.swaps += 1
+            self.row.last_error = None
         self.row.live = origin
         self.row.live_generation = generation.number
         self.row.live_pid = generation.pid
@@ -462,7 +467,7 @@ class Routine:
         version.not_before_s = now + verdict.delay_s if isinstance(verdict, Restart) else math.inf
         if math.isinf(version.not_before_s):
             logger.error("plugin_disabled plugin=%s digest=%s code=%s", self._id, digest, error.code)
-        self.row.last_error = Failure(error.code, error.message, error.hint, digest)
+        self.row.last_error = Failure(error.code, error.message, error.hint, digest, now)
 
 
 def _policy() -> Policy:

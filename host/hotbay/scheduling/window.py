@@ -254,17 +254,18 @@ class Window:
     def _fail(self, batch: Sequence[tuple[Cycle, RemoteCall]], reason: str, answer: Answer | None) -> None:
         self._views.forget_view()
         if answer is not None:
-            self._record(answer)
+            self._record(answer, reason)
         for cycle, call in batch:
             if not cycle.ended:
                 call.fail(cycle, reason, self._tally)
                 self._advance(cycle)
 
-    def _record(self, answer: Answer) -> None:
+    def _record(self, answer: Answer, reason: str = "some of its answers were errors") -> None:
         was_open = self._breaker.open
         self._breaker.record(answer, now=self._loop.time())
         if self._breaker.open and not was_open:
-            logger.warning("breaker_open", extra={"plugin": self._generation.client.label})
+            label = self._generation.client.label
+            logger.warning("breaker_open plugin=%s reason=%s", label, reason, extra={"plugin": label})
             self._fail_queue(BREAKER_OPEN)
 
     def _fail_queue(self, reason: str) -> None:

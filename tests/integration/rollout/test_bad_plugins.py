@@ -78,6 +78,8 @@ async def test_unusable_scores_are_neutral_and_counted(host, text, packages, tmp
         assert answer.status == 200
         assert bay.degraded() == {("sample", "BAD_RESULT"): 1}
         assert bay.plugin_errors() == {("score", "sample", "BAD_RESULT"): 1}
+        [binding] = [b for b in bay.host.status()["bindings"] if b["ref"] == "sample"]
+        assert (binding["point"], binding["degraded"], binding["last_reason"]) == ("score", 1, "BAD_RESULT")
         assert bay.plugin()["restarts"] == 0
 
 

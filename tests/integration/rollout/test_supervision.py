@@ -168,7 +168,7 @@ async def test_newer_version_that_is_disabled_falls_back_to_the_older_one(host, 
     async with host(config=config) as bay:
         # Ready means that the older version runs: a first failure alone is no reason to serve without any.
         assert bay.live()["rev"] == 1
-        await bay.wait_for(lambda: bay.plugin()["phase"] == "idle")
+        await bay.wait_for(lambda: bay.plugin()["phase"] == "live")
         assert bay.plugin()["swaps"] == 0
         assert bay.error()["code"] == "START_FAILED"
 

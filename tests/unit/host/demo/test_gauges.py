@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 LIVE = {"version": "1.0.0", "rev": 3, "digest": "sha256:0", "generation": 7, "pid": 99}
 PLUGIN = {
     "plugin": "standard",
-    "phase": "idle",
+    "phase": "live",
     "live": LIVE,
     "candidate": None,
     "restarts": 1,
