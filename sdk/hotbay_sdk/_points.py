@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     ProfileResults = Mapping[str, Sequence[str] | None]
 
 
+class _UndefinedError(Exception):
+    """A method of a point that the type does not define was called; declaring such a type is refused before."""
+
+
 class _Instance:
     """What every plugin type inherits: an `__init__` that keeps its arguments."""
 
@@ -38,7 +42,7 @@ class Filter(_Instance):
 
         Raising fails this filter for this request alone.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
     def keep_batch(self, requests: Sequence[Request], endpoints: Endpoints) -> object:
         """Say it for B requests and E rows at once.
@@ -49,7 +53,7 @@ class Filter(_Instance):
 
         Raising fails this filter for the whole batch.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
 
 class Scorer(_Instance):
@@ -63,7 +67,7 @@ class Scorer(_Instance):
 
         Raising fails this scorer for this request alone.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
     def score_batch(self, requests: Sequence[Request], endpoints: Endpoints) -> object:
         """Rate E rows for each of B requests.
@@ -76,7 +80,7 @@ class Scorer(_Instance):
 
         Raising fails this scorer for the whole batch; so does a wrong length (BAD_RESULT).
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
 
 class Picker(_Instance):
@@ -95,7 +99,7 @@ class Picker(_Instance):
         Returns:
             Candidates, or their row numbers. Repetitions and rows that are no candidates are dropped.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
 
 class ProfileHandler(_Instance):
@@ -108,7 +112,7 @@ class ProfileHandler(_Instance):
         self, request: Request, profiles: Sequence[str], results: ProfileResults
     ) -> Sequence[str] | Awaitable[Sequence[str]]:
         """Name the profiles to run next; called again with their results until it names none."""
-        raise NotImplementedError
+        raise _UndefinedError
 
     def process(
         self, request: Request, results: ProfileResults
@@ -118,7 +122,7 @@ class ProfileHandler(_Instance):
         Returns:
             The primary profile's name and the results to go on with, which name that profile.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
 
 class DataProducer(_Instance):
@@ -132,7 +136,7 @@ class DataProducer(_Instance):
 
         Raising fails this producer for this request alone.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
     def produce_batch(
         self, requests: Sequence[Request], endpoints: Endpoints
@@ -145,7 +149,7 @@ class DataProducer(_Instance):
 
         Raising fails this producer for the whole batch.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
 
 class PreRequest(_Instance):
@@ -161,7 +165,7 @@ class PreRequest(_Instance):
 
         Raising is logged and has no other effect.
         """
-        raise NotImplementedError
+        raise _UndefinedError
 
 
 POINTS: Mapping[str, tuple[type, tuple[str, ...]]] = {
