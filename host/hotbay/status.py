@@ -1,7 +1,7 @@
 """The status page: what a host runs, what it knows of its endpoints, and what went wrong, as one JSON object.
 
-Reads only; built anew for each request. Texts that a plugin wrote are in it as they came, cut by their sources:
-whoever shows them escapes them.
+Reads only; built anew for each request. Texts that others wrote are in it cut by their sources and with what does
+not print as escapes: the name of a file in a source need be no Unicode, and then no JSON.
 """
 
 import time
@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.store import EndpointStore
-from hotbay.errors import Problem
+from hotbay.errors import Problem, printable
 from hotbay.observe.metrics import Metrics
 from hotbay.rollout.routine import Failure, Row
 from hotbay.rollout.supervisor import Supervisor
@@ -47,7 +47,7 @@ class StatusPage:
             "plugins": [_plugin(row, generations) for row in (supervisor.rows if supervisor is not None else ())],
             "bindings": [self._binding(b) for b in _bindings(plan)] if plan is not None else [],
             "endpoints": [self._endpoint(e) for e in self._endpoints.endpoints()],
-            "problems": [str(problem) for problem in all_problems],
+            "problems": [printable(str(problem)) for problem in all_problems],
         }
 
     def _binding(self, binding: Binding) -> dict[str, object]:
@@ -144,8 +144,8 @@ def _failure(failure: Failure | None) -> Mapping[str, object] | None:
         return None
     return {
         "code": failure.code,
-        "message": failure.message,
-        "hint": failure.hint,
+        "message": printable(failure.message),
+        "hint": printable(failure.hint),
         "digest": failure.digest,
         "s_ago": round(time.monotonic() - failure.at_s, 1),
     }

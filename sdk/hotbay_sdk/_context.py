@@ -1,7 +1,8 @@
 """What an instance is told of itself, and its logger.
 
 The logger writes lines to standard error, which the host drains into the plugin's log for ever; the
-`logging` package is not used because importing it costs half a start. No text can forge a line.
+`logging` package is not used because importing it costs half a start. The host forwards each line at its level. No
+text can forge a line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from hotbay_sdk._errors import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from random import Random
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -22,7 +24,7 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {9: "\t", 10
 
 
 class Logger:
-    """Writes lines `LEVEL name: message` to the plugin's log. Safe to use from several threads."""
+    """Writes lines `LEVEL name: message` to the plugin's log, frames indented below theirs. Safe to use from several threads."""
 
     __slots__ = ("_level", "_name")
 
@@ -47,23 +49,25 @@ class Logger:
         self._write("ERROR", 40, message, arguments)
 
     def exception(self, message: str, *arguments: object) -> None:
-        """Write at level error, followed by the exception being handled."""
-        self._write("ERROR", 40, message, arguments)
+        """Write at level error, with the frames and the text of the exception being handled below."""
         fault = sys.exception()
-        if fault is not None:
-            self.fault(fault)
+        below = (*_lazy.traceback_text(fault).splitlines(), describe(fault)) if fault is not None else ()
+        self._write("ERROR", 40, message, arguments, below)
 
     def fault(self, fault: BaseException) -> None:
-        """Write an exception with its frames, one line each."""
-        for line in (*_lazy.traceback_text(fault).splitlines(), describe(fault)):
-            self._write("ERROR", 40, "%s", (line,))
+        """Write an exception at level error, with its frames below."""
+        self._write("ERROR", 40, "%s", (describe(fault),), _lazy.traceback_text(fault).splitlines())
 
-    def _write(self, word: str, level: int, message: str, arguments: tuple[object, ...]) -> None:
+    def _write(
+        self, word: str, level: int, message: str, arguments: tuple[object, ...], below: Iterable[str] = ()
+    ) -> None:
         if level < self._level:
             return
         text = message % arguments if arguments else message
-        line = f"{word} {self._name}: {text[:MAX_LINE_CHARS]}".translate(_ESCAPES)
-        sys.stderr.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
+        lines = (f"{word} {self._name}: {text}", *(f"    {line}" for line in below))
+        whole = "\n".join(line[:MAX_LINE_CHARS].translate(_ESCAPES) for line in lines) + "\n"
+        # At once, so that no other thread's lines get between and the host reads one record.
+        sys.stderr.write(whole.encode("utf-8", "backslashreplace").decode())
         sys.stderr.flush()
 
 

@@ -156,7 +156,8 @@ def _quoted(text: str) -> str:
 def run_host(given: Given) -> None:
     """Run until SIGTERM or SIGINT. Raises `HostError` when the host cannot start."""
     loaded = load(given)
-    set_up_logging(loaded.host.logging.level, loaded.host.logging.format)
+    wanted = loaded.host.logging
+    set_up_logging(wanted.level, wanted.format, access=wanted.access)
     _log_warnings(loaded)
     try:
         anyio.run(_run, given, loaded, backend="asyncio", backend_options={"use_uvloop": True})

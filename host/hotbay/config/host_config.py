@@ -212,6 +212,7 @@ class Logging(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
+    access: bool = True
 
 
 class Scrape(Section):

@@ -22,12 +22,10 @@ from hotbay.demo.trace import Arrival, parse_trace, plan_replay
 from hotbay.demo.view import Lines, LiveView, final
 from hotbay.errors import HostError, InputError, Place, Problem
 
-__all__ = ["DemoOptions", "run_demo"]
+__all__ = ["DemoOptions", "is_log_wanted", "run_demo"]
 
 REPLAY_RATE: Final = 6.0
 """Requests per second of a replay: what three servers on two cores answer without queues that only grow."""
-
-PIPE_COLUMNS: Final = 110
 
 EXIT_RED: Final = 1
 EXIT_INTERRUPTED: Final = 130
@@ -54,16 +52,10 @@ def run_demo(options: DemoOptions) -> int:
     if run is None:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
-    final(run, _console(stderr=options.as_json))
+    final(run, Console(stderr=options.as_json))
     if options.as_json:
         click.echo(orjson.dumps(summary(run)))
     return EXIT_RED if verdict(run) else 0
-
-
-def _console(*, stderr: bool) -> Console:
-    """A console that does not squeeze tables into the 80 columns that a pipe pretends to have."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=PIPE_COLUMNS)
 
 
 def _host_error(group: BaseExceptionGroup[BaseException]) -> HostError | None:
@@ -90,7 +82,7 @@ def _arrivals(options: DemoOptions) -> tuple[Arrival, ...]:
 
 async def _run(plan: Plan) -> Run | None:
     """None when a signal ended it."""
-    console = _console(stderr=True)
+    console = Console(stderr=True)
     view = LiveView(console) if console.is_terminal else Lines(console)
     run: Run | None = None
 
@@ -100,7 +92,7 @@ async def _run(plan: Plan) -> Run | None:
             try:
                 run = await Show(stage, plan, view.heard).run(view.watch)
             finally:
-                if run is None or run.failed or (verdict(run) and not plan.sabotage):
+                if is_log_wanted(run, interrupted=group.cancel_scope.cancel_called, sabotage=plan.sabotage):
                     click.echo(f"the end of the host's log:\n{stage.host.log_tail}", err=True)
                 click.echo("demo: clearing up", err=True)
 
@@ -109,6 +101,13 @@ async def _run(plan: Plan) -> Run | None:
         await play()
         group.cancel_scope.cancel()
     return run
+
+
+def is_log_wanted(run: Run | None, *, interrupted: bool, sabotage: bool) -> bool:
+    """Whether the host's log may explain what happened; a run that was ended by a person has nothing to explain."""
+    if run is None:
+        return not interrupted
+    return bool(run.failed or (verdict(run) and not sabotage))
 
 
 async def _cancel_on_signal(scope: anyio.CancelScope) -> None:

@@ -14,11 +14,12 @@ from hotbay.gateway.answers import Answer, Refusal, serialise
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.request_reader import WireRequest
 from hotbay.gateway.routes import Route
+from hotbay.observe.logs import ACCESS_LOGGER
 from hotbay.observe.metrics import Metrics
 
 __all__ = ["ClientSide", "Holder", "Turn"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(ACCESS_LOGGER)
 
 
 class ClientSide(Protocol):

@@ -14,21 +14,33 @@ import orjson
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("json", "text")
+ACCESS_LOGGER: Final = "hotbay.access"
+"""Says one line a request at level info, so that it can be told from what happens to the host."""
 
 _ESCAPES: Final = {
     code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 }
+_BELOW: Final = "    | "
+# Legal inside a JSON string as they are, and acted upon by a terminal all the same.
+_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def set_up_logging(level: str, form: str) -> None:
-    """Send all loggers to standard error. `level` is one of LEVELS, `form` one of FORMATS."""
+def set_up_logging(level: str, form: str, *, access: bool = True) -> None:
+    """Send all loggers to standard error.
+
+    Args:
+        level: one of LEVELS.
+        form: one of FORMATS.
+        access: whether there is a line for each request that was answered.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.getLogger(ACCESS_LOGGER).setLevel(logging.NOTSET if access else logging.WARNING)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
 
 
@@ -51,19 +63,23 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         try:
-            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode().translate(_JSON_ESCAPES)
         except orjson.JSONEncodeError:
             # Names of files can be no Unicode, and integers can be longer than 64 bits.
             return json.dumps(line, default=str)
 
 
 class TextFormatter(logging.Formatter):
-    """For people: time, level, logger, message, fields."""
+    """For people: time, level, logger, message, fields; the field `traceback` is lines below."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Render on one line, and a traceback below where there is one."""
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
-        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items() if key != "color_message")
+        given = _fields(record)
+        below = str(given.pop("traceback", ""))
+        fields = " ".join(f"{key}={value}" for key, value in given.items() if key != "color_message")
         text = f"{at} {record.levelname.lower():7} {record.name.removeprefix('hotbay.')}: {record.getMessage()}"
         text = (f"{text}  {fields}" if fields else text).translate(_ESCAPES)
+        # Set off, so that no line of a plugin's looks like a record.
+        text += "".join(f"\n{_BELOW}{line.translate(_ESCAPES)}" for line in below.split("\n") if below)
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

@@ -10,7 +10,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
+
+from hotbay.process.records import RecordJoiner
 
 RING_CHARS: Final = 64 * 1024
 LINE_BYTES: Final = 16 * 1024
@@ -45,7 +48,8 @@ class LogSink:
     """The log of one plugin process. Owned by the event loop's thread; nothing here waits for anything.
 
     Lines go to the logger `hotbay.plugin.<name>`, `<name>` being the label up to `#`: loggers live for
-    ever, so a generation's number is a field (`plugin`) and no logger's name.
+    ever, so a generation's number is a field (`plugin`) and no logger's name. `records` says which lines are
+    one record and at which level; the lines below a record's first are its field `traceback`.
     """
 
     def __init__(self, label: str, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -58,6 +62,7 @@ class LogSink:
         self._credit_bytes = float(BURST_BYTES)
         self._credit_at_s = now()
         self._gap_bytes = 0
+        self._joiners: dict[tuple[str, int], RecordJoiner] = {}
 
     def lines(self) -> list[LogLine]:
         """Return the kept lines, oldest first; a gap that is still open ends the list."""
@@ -69,7 +74,10 @@ class LogSink:
         return "\n".join(line.text for line in self.lines())[-chars:]
 
     def take(self, stream: str, raw: bytes, *, pid: int = 0) -> bool:
-        """Keep and forward one line of at most `LINE_BYTES`, or count it as dropped. True if kept."""
+        """Keep and forward one line of at most `LINE_BYTES`, or count it as dropped. True if kept.
+
+        What is forwarded may wait for lines that belong to it, until `flush`.
+        """
         at_s = self._now()
         self._credit_bytes += (at_s - self._credit_at_s) * RATE_BYTES_PER_S
         self._credit_bytes = min(self._credit_bytes, BURST_BYTES)
@@ -81,9 +89,17 @@ class LogSink:
         self.close_gap(pid=pid)
         self._credit_bytes -= cost
         text = escape(raw)
+        joiner = self._joiner(stream, pid)
         for start in range(0, len(text) or 1, LINE_BYTES):
-            self._keep(LogLine(at_s, stream, text[start : start + LINE_BYTES]), logging.INFO, pid)
+            line = LogLine(at_s, stream, text[start : start + LINE_BYTES])
+            self._keep(line)
+            joiner.take(line.text)
         return True
+
+    def flush(self) -> None:
+        """Forward the records that are open."""
+        for joiner in self._joiners.values():
+            joiner.flush()
 
     def drop(self, count_bytes: int) -> None:
         """Count bytes that were discarded here, in the order of the stream."""
@@ -95,15 +111,27 @@ class LogSink:
         if self._gap_bytes:
             marker = LogLine(self._now(), "host", _marker(self._gap_bytes))
             self._gap_bytes = 0
-            self._keep(marker, logging.WARNING, pid)
+            self._keep(marker)
+            self.flush()
+            self._forward("host", pid, logging.WARNING, marker.text, ())
 
-    def _keep(self, line: LogLine, level: int, pid: int) -> None:
+    def _joiner(self, stream: str, pid: int) -> RecordJoiner:
+        key = (stream, pid)
+        if key not in self._joiners:
+            self._joiners[key] = RecordJoiner(partial(self._forward, stream, pid))
+        return self._joiners[key]
+
+    def _keep(self, line: LogLine) -> None:
         self._ring.append(line)
         self._ring_chars += len(line.text) + LINE_COST_BYTES
         while self._ring_chars > RING_CHARS:
             self._ring_chars -= len(self._ring.popleft().text) + LINE_COST_BYTES
-        fields = {"event": "plugin_output", "plugin": self.label, "pid": pid, "stream": line.stream}
-        self._logger.log(level, "%s", line.text, extra=fields)
+
+    def _forward(self, stream: str, pid: int, level: int, text: str, below: tuple[str, ...]) -> None:
+        fields = {"event": "plugin_output", "plugin": self.label, "pid": pid, "stream": stream}
+        if below:
+            fields["traceback"] = "\n".join(below)
+        self._logger.log(level, "%s", text, extra=fields)
 
 
 def _marker(count_bytes: int) -> str:
@@ -120,7 +148,15 @@ class LogStream:
         self._partial = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take the stream's next bytes; return those to feed again next, to keep each turn short."""
+        """Take the stream's next bytes; return those to feed again next, to keep each turn short.
+
+        No record waits for a later turn: lines that are written together are read together, nearly always.
+        """
+        rest = self._feed(data)
+        self._sink.flush()
+        return rest
+
+    def _feed(self, data: bytes) -> bytes:
         data = self._partial + data
         self._partial = b""
         start = 0
@@ -142,6 +178,7 @@ class LogStream:
         if self._partial:
             self._sink.take(self._name, self._partial, pid=self._pid)
             self._partial = b""
+        self._sink.flush()
         self._sink.close_gap(pid=self._pid)
 
     def _drop_rest(self, data: bytes, start: int) -> bytes:

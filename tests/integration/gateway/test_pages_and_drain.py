@@ -52,7 +52,7 @@ async def test_every_request_leaves_one_line_with_its_id_and_none_of_its_prompt(
     await client.chat(headers=b"x-request-id: r-1\r\n", messages=[{"role": "user", "content": canary}])
     await client.answer()
     await get(client, f"/nowhere-{canary}", b"x-request-id: r-2\r\n")
-    lines = [record for record in caplog.records if record.name == "hotbay.gateway.turn"]
+    lines = [record for record in caplog.records if record.name == "hotbay.access"]
     assert [record.request_id for record in lines] == ["r-1", "r-2"]
     assert "route=chat status=200 outcome=finished" in lines[0].getMessage()
     assert "route=unknown status=404" in lines[1].getMessage()

@@ -35,8 +35,28 @@ def test_exception_writes_its_frames(capsys):
         logger.exception("while testing")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "ERROR x: while testing"
-    assert lines[-1] == "ERROR x: ValueError: boom"
+    assert lines[-1] == "    ValueError: boom"
     assert any("test_context.py" in line for line in lines)
+    assert all(line.startswith("    ") for line in lines[1:])
+
+
+class ForgingError(ValueError):
+    def __str__(self):
+        return "a\nERROR y: forged"
+
+
+def test_exception_cannot_forge_a_line(capsys):
+    logger = Logger("x")
+    logger.fault(ForgingError())
+    try:
+        raise ForgingError
+    except ValueError:
+        logger.exception("m")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if not line.startswith("    ")] == [
+        "ERROR x: ForgingError: a\\nERROR y: forged",
+        "ERROR x: m",
+    ]
 
 
 def test_context_random_is_lazy_and_seeded():

@@ -67,3 +67,52 @@ def test_validate_knows_endpoint_files(file):
 def test_validate_prints_warnings(file, capsys):
     assert validate_files([file(PICKER.replace("llm-d.ai", "inference.networking.x-k8s.io"))]) == 0
     assert "warning: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "null\n"])
+def test_validate_refuses_an_empty_document(file, capsys, text):
+    assert validate_files([file(text)]) == 78
+    assert "EMPTY_CONFIG: the document is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("apiVersion: hotbay/v1alpha1\nkind: HostConfg\n", "expected 'HostConfig', found the text 'HostConfg'"),
+        ("kind: HostConfg\n", "expected 'HostConfig', found the text 'HostConfg'"),
+        ("apiVersion: hotbay/v1alpha1\nkind: Nothing\n", "expected 'HostConfig'"),
+        (PICKER.replace("PickerConfig", "PikerConfig"), "expected EndpointPickerConfig"),
+        ("kind: Deployment\n", "expected HostConfig or EndpointPickerConfig, found the text 'Deployment'"),
+        ("kind: 3\n", "expected HostConfig or EndpointPickerConfig, found the number 3"),
+    ],
+)
+def test_validate_says_which_kind_was_meant(file, capsys, text, said):
+    assert validate_files([file(text)]) == 78
+    assert said in capsys.readouterr().err
+
+
+def test_validate_reports_folders_and_types_together(file, capsys):
+    path = file(
+        HOST
+        + "state_dir: /s\nsources: [{name: mine, directory: nope}, {name: bundled, fetch: 'off'}]\n"
+        + "scheduling: {file: picker.yaml}\nbindings: {other: {deadline: 50ms}}\n"
+    )
+    file(PICKER.replace("queue-scorer", "nosuch"), "picker.yaml")
+    assert validate_files([path]) == 78
+    said = capsys.readouterr().err
+    for part in (
+        "host.yaml:4:24: FETCH_FAILED: sources[0].directory: the folder of source 'mine' is not there",
+        "picker.yaml:3:11: UNKNOWN_TYPE: plugin type 'nosuch'",
+        "UNDEFINED_REF: bindings.other",
+    ):
+        assert part in said
+
+
+def test_validate_says_what_it_cannot_know(file, tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    path = file(HOST + "state_dir: /s\nsources: [{name: mine, directory: mine}]\nscheduling: {file: picker.yaml}\n")
+    file(PICKER.replace("queue-scorer", "max-score-picker"), "picker.yaml")
+    assert validate_files([path]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{path}: valid HostConfig; parameters are the plugins' own and were not checked\n"
+    assert not said.err

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from hotbay.observe.logs import JsonFormatter, TextFormatter
+from hotbay.observe.logs import ACCESS_LOGGER, JsonFormatter, TextFormatter, set_up_logging
 
 HOSTILE = "id\nforged line\r\x1b[31m\x00\x7f\x85\u2028\u2029"
 
@@ -38,3 +38,32 @@ def test_traceback_follows_the_line():
         made.exc_info = (type(error), error, error.__traceback__)
     assert "\nTraceback" in TextFormatter().format(made)
     assert "ValueError: x" in json.loads(JsonFormatter().format(made))["traceback"]
+
+
+def test_lines_of_a_plugins_traceback_are_set_off():
+    made = record("ERROR q: boom", traceback="  File x\n12:00:00.000 error   app: forged\x1b[2J", plugin="p#1")
+    head, *below = TextFormatter().format(made).split("\n")
+    assert head.endswith("ERROR q: boom  plugin=p#1")
+    assert below == ["    |   File x", r"    | 12:00:00.000 error   app: forged\x1b[2J"]
+    assert json.loads(JsonFormatter().format(made))["traceback"].startswith("  File x\n")
+
+
+@pytest.fixture
+def kept_logging():
+    root, access = logging.getLogger(), logging.getLogger(ACCESS_LOGGER)
+    before = root.handlers[:], root.level, access.level
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    access.setLevel(before[2])
+
+
+@pytest.mark.usefixtures("kept_logging")
+@pytest.mark.parametrize("access", [True, False])
+def test_request_lines_can_be_left_out(access, capsys):
+    set_up_logging("info", "text", access=access)
+    logging.getLogger(ACCESS_LOGGER).info("request id=1")
+    logging.getLogger("hotbay.app").info("ready")
+    said = capsys.readouterr().err
+    assert "ready" in said
+    assert ("request id=1" in said) is access

@@ -203,3 +203,43 @@ def test_marker_is_a_warning(sink, clock, caplog):
     feed(stream, b"x" * (2 * BURST_BYTES))
     stream.close()
     assert [r.levelno for r in caplog.records if r.getMessage().startswith("dropped ")] == [logging.WARNING]
+
+
+def test_a_logged_exception_is_one_record_at_its_level(sink, caplog):
+    caplog.set_level(logging.WARNING)
+    feed(
+        LogStream(sink, "stderr", pid=7),
+        b"INFO q: fine\nERROR q: ValueError: boom\n      File x\n        y\nINFO q: z\n",
+    )
+    record, *others = caplog.records
+    assert not others
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "ERROR q: ValueError: boom")
+    assert (record.traceback, record.plugin, record.pid) == ("      File x\n        y", "faulty#3", 7)
+    assert len(texts(sink)) == 5
+
+
+def test_no_record_waits_for_the_next_bytes(sink, caplog):
+    LogStream(sink, "stderr", pid=1).feed(b"ERROR q: last words\nunfin")
+    assert [record.getMessage() for record in caplog.records] == ["ERROR q: last words"]
+
+
+def test_a_marker_comes_after_what_was_before_the_gap(sink, caplog):
+    caplog.set_level(logging.INFO)
+    sink.take("stderr", b"ERROR q: before")
+    sink.drop(5)
+    sink.close_gap()
+    assert [record.getMessage() for record in caplog.records] == ["ERROR q: before", "dropped 5 bytes"]
+
+
+@given(st.lists(st.sampled_from([b"ERROR x", b"  y", b"Traceback (most recent call last):", b"z", b"host: dropped"])))
+def test_no_text_of_a_plugin_is_a_record_of_the_host(lines):
+    sink, records = LogSink("hostile#1", now=Clock()), []
+    handler = logging.Handler()
+    handler.emit = records.append
+    plugin_logger = logging.getLogger("hotbay.plugin.hostile")
+    plugin_logger.addHandler(handler)
+    try:
+        feed(LogStream(sink, "stderr", pid=1), b"".join(line + b"\n" for line in lines))
+    finally:
+        plugin_logger.removeHandler(handler)
+    assert all((record.plugin, record.stream) == ("hostile#1", "stderr") for record in records)

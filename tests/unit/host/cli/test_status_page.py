@@ -1,0 +1,95 @@
+"""A status page for people: whole in a pipe, fitting on a terminal."""
+
+import io
+
+import pytest
+from hotbay.cli.status import print_status
+from rich.console import Console
+
+LONG = "default/model-server-7f9c6d-in-a-namespace-with-a-long-name"
+PAGE = {
+    "version": "0.1.0",
+    "ready": True,
+    "isolation": "none",
+    "plugins": [
+        {
+            "plugin": "a-plugin-with-quite-a-long-name",
+            "phase": "live",
+            "live": {"version": "1.0.0", "rev": 20261201, "generation": 3, "pid": None},
+            "restarts": 1,
+            "swaps": 0,
+            "last_error": {"code": "CRASHED", "message": "signal 9 " + "x" * 99, "generation": 2, "s_ago": 7300.0},
+        }
+    ],
+    "bindings": [
+        {"ref": "my-queue", "type": "queue-scorer", "degraded": 6, "last_reason": "CRASHED", "last_s_ago": 12.3},
+        {"ref": "never", "type": "queue-scorer", "degraded": 0, "last_reason": None, "last_s_ago": None},
+    ],
+    "endpoints": [
+        {
+            "id": LONG,
+            "url": "http://model-server.namespace.svc.cluster.local:8000",
+            "state": "active",
+            "in_flight": 2,
+            "waiting": None,
+            "scrape_errors": 4,
+            "last_scrape_error": "cannot connect: " + "y" * 200,
+        }
+    ],
+    "problems": [],
+}
+
+
+def shown(page=PAGE, *, terminal=False, width=80):
+    file = io.StringIO()
+    print_status(page, Console(file=file, force_terminal=terminal, width=width, color_system=None))
+    return file.getvalue()
+
+
+def test_in_a_pipe_nothing_is_cut_or_folded():
+    lines = shown().splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "hotbay",
+        "plugin",
+        "a-plugin-with-quite-a-long-name",
+        "a-plugin-with-quite-a-long-name:",
+        "binding",
+        "my-queue",
+        "endpoint",
+        LONG,
+        LONG + ":",
+    ]
+    assert "http://model-server.namespace.svc.cluster.local:8000" in lines[7]
+    assert "20261201" in lines[2]
+    assert lines[3].endswith("last error (generation 2, 2 h ago): CRASHED: signal 9 " + "x" * 99)
+    assert lines[5].split() == ["my-queue", "queue-scorer", "–", "–", "6", "CRASHED", "12", "s", "ago"]
+    assert "╭" not in shown()
+    assert "─" not in shown()
+
+
+def test_unknown_figures_are_a_dash():
+    assert shown().splitlines()[7].split()[3:] == ["2", "–", "–", "–", "4"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_on_a_terminal_names_fold_and_lines_fit(width):
+    said = shown(terminal=True, width=width)
+    assert max(len(line) for line in said.splitlines()) <= width
+    assert "…" not in said.replace("y…", "")
+    ids = [line.split()[0] for line in said.splitlines() if line.strip()]
+    assert LONG in "".join(ids)
+
+
+def test_columns_that_are_left_out_are_named():
+    assert "left out for want of room: url" in shown(terminal=True, width=80)
+    assert "left out" not in shown(terminal=True, width=200)
+
+
+def test_scrape_errors_are_short():
+    assert "4 scrapes failed, the last one: cannot connect: " + "y" * 44 + "…" in shown()
+
+
+def test_a_terminal_gets_no_escape_sequence_of_others():
+    page = {**PAGE, "problems": ["\x1b[2J", "a\nb"], "version": "\x1b]0;x\x07"}
+    assert "\x1b" not in shown(page)
+    assert "problem: a\\nb" in shown(page)
