@@ -53,7 +53,7 @@ $(SAMPLES): $(WHEELS) $(call sources,plugins/samples) $(call sources,host/hotbay
 setup: $(PACKAGES) $(SAMPLES) ## only the set-up: environment, SDK wheel, first-party packages
 
 .PHONY: demo
-demo: $(PACKAGES) $(SAMPLES) ## real requests, real model servers, a swap and a kill under load (ARGS=--json, TRACE=FILE)
+demo: $(PACKAGES) $(SAMPLES) ## real requests, real model servers, a swap and a kill under load (ARGS=--json, ARGS=--sabotage, TRACE=FILE)
 	@$(BIN)/hotbay demo $(if $(TRACE),--trace '$(TRACE)') $(ARGS)
 
 .PHONY: run
@@ -69,12 +69,14 @@ test-slow: $(PACKAGES) $(SAMPLES) ## the slow tests: swaps and kills under load
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 .PHONY: lint
-lint: $(ENVIRONMENT) ## ruff, mypy --strict, import contracts, declared dependencies
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
-	@for distribution in host sdk; do (cd $$distribution && ../$(BIN)/deptry .) || exit 1; done
+lint: $(ENVIRONMENT) ## ruff, mypy --strict, import contracts, declared dependencies; fails at the end
+	@failed=; step() { "$$@" || failed="$$failed $$*,"; }; \
+		step $(BIN)/ruff check .; \
+		step $(BIN)/ruff format --check .; \
+		step $(BIN)/mypy; \
+		step $(BIN)/lint-imports --no-logo; \
+		for distribution in host sdk; do (cd $$distribution && ../$(BIN)/deptry .) || failed="$$failed deptry $$distribution,"; done; \
+		test -z "$$failed" || { echo "lint failed:$${failed%,}" 1>&2; exit 1; }
 
 .PHONY: format
 format: $(ENVIRONMENT) ## rewrite the code as lint expects it

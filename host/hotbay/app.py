@@ -18,7 +18,6 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-import hotbay
 from hotbay.config.data_parameters import MetricsSource, read_data_layer
 from hotbay.config.host_config import HostConfig, PackageEntry
 from hotbay.config.picker_config import PickerConfig
@@ -31,6 +30,7 @@ from hotbay.errors import CapacityError, HostError, Problem
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.observe.metrics import Metrics
+from hotbay.packages.bundled import Part, absent, bundled_folder
 from hotbay.packages.environment import sweep_environments
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.sources.directory import DirectorySource, Scan
@@ -49,19 +49,12 @@ from hotbay.scheduling.registry import TypeIndex
 from hotbay.scheduling.router import Router
 from hotbay.status import StatusPage
 from hotbay.store.blobs import BlobStore
-from hotbay.store.state_dir import StateDirectory
+from hotbay.store.state_dir import StateDirectory, unusable
 
 logger = logging.getLogger(__name__)
 
 PUBLISH_TICK_S: Final = 0.02
 """Snapshots are published at most this long after a change (hot-path, Snapshot)."""
-
-
-def bundled_packages() -> Path:
-    """Where the first-party packages lie: in the wheel's data, or in a checkout's build folder."""
-    package = Path(hotbay.__file__).parent
-    inside = package / "_bundled" / "packages"
-    return inside if inside.is_dir() else package.parent.parent / "build" / "packages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +176,9 @@ class Host:
 
     async def _start_plugins(self, state: StateDirectory, router: Router, group: anyio.abc.TaskGroup) -> Supervisor:
         sources = [
-            DirectorySource(Path(s.directory) if s.directory else bundled_packages(), s.name, dev=s.dev)
+            DirectorySource(Path(s.directory), s.name, dev=s.dev)
+            if s.directory
+            else DirectorySource(bundled_folder(Part.PACKAGES), s.name, dev=s.dev, absent=absent(Part.PACKAGES))
             for s in self._config.sources
             if s.fetch != "off"
         ]
@@ -206,9 +201,12 @@ class Host:
         self, state: StateDirectory, deployment: Deployment, router: Router, supervisor: Supervisor
     ) -> Services:
         supervise = self._config.supervise
-        store = BlobStore(state.root / "store")
         environments = state.root / "environments"
-        sweep_environments(environments)
+        try:
+            store = BlobStore(state.root / "store")
+            sweep_environments(environments)
+        except OSError as error:
+            raise unusable(state.root, error) from error
 
         building: dict[tuple[str, ...], anyio.Lock] = {}
 

@@ -4,6 +4,7 @@ The harness plays the host: it sends the declared columns and fields, and nothin
 missing declaration fails in a unit test. Calls are answered synchronously, in the caller's thread.
 """
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -141,16 +142,20 @@ class PluginHarness:
         *,
         candidates: Sequence[str] | None = None,
         data: Mapping[str, Sequence[float]] | None = None,
+        raw: bool = False,
     ) -> list[dict[str, float]]:
-        """Scores of the candidates by endpoint id, a map for each request.
+        """Scores of the candidates by endpoint id, a map for each request, as a host counts them.
 
+        A host clamps to [0, 1] and counts what is not finite as 0; scores of a request that are all not
+        finite are a `PluginCallError` BAD_RESULT. With `raw` they are what the plugin answered.
         `data` holds consumed columns: B·E numbers, or B under `NAME/request` for scope request.
         """
         members = self._members(endpoints, candidates)
         scored = self._run(POINT_SCORE, name, endpoints, requests, candidates, data)[1]
         assert isinstance(scored, bytes)
         rows = _chunks(scored, len(endpoints))
-        return [{i: v for i, v in zip(endpoints, row, strict=True) if i in members} for row in rows]
+        found = [{i: v for i, v in zip(endpoints, row, strict=True) if i in members} for row in rows]
+        return found if raw else [_mended(scores, request) for request, scores in enumerate(found)]
 
     def keep(
         self,
@@ -362,6 +367,14 @@ def _field(request: RequestFields, name: str) -> object:
     if name == PROMPT_HASHES and isinstance(value, (list, tuple)):
         return array("Q", value).tobytes()
     return value
+
+
+def _mended(scores: Mapping[str, float], request: int) -> dict[str, float]:
+    """Scores of one request as a host counts them."""
+    if scores and not any(math.isfinite(value) for value in scores.values()):
+        message = "no score of the request is finite"
+        raise PluginCallError(CallError(ErrorCode.BAD_RESULT, message, executed=Executed.YES), request)
+    return {i: min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0 for i, value in scores.items()}
 
 
 def _chunks(packed: bytes, width: int) -> list[list[float]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED
-from hotbay.errors import HostError, InputError
+from hotbay.errors import HostError, InputError, printable
 
 _LEVEL = click.Choice(("debug", "info", "warning", "error"))
 _FORMAT = click.Choice(("json", "text"))
@@ -27,11 +27,11 @@ def main() -> None:
 def _report(error: HostError) -> None:
     if isinstance(error, InputError):
         for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
+            click.echo(f"error: {printable(str(problem))}", err=True)
         return
-    click.echo(f"error: {error}", err=True)
+    click.echo(f"error: {printable(str(error))}", err=True)
     if error.hint:
-        click.echo(f"  what to do: {error.hint}", err=True)
+        click.echo(f"  what to do: {printable(error.hint)}", err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,15 +83,33 @@ def demo(trace: Path | None, seed: int, duration: float, *, as_json: bool, sabot
     sys.exit(run_demo(DemoOptions(duration, seed, trace, as_json, sabotage)))
 
 
+_WHEELS_HELP = "Folder of the SDK wheel, instead of the one that comes with the host."
+_PROJECT = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
 @commands.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--rev", type=click.IntRange(min=0), help="Revision; required in channel release.")
-@click.option("--out", type=click.Path(path_type=Path), help="Layout folder to write.")
+@click.argument("directory", type=_PROJECT)
+@click.option("--upgrade", is_flag=True, help="Take the newest versions, whatever an older lock says.")
+@click.option("--wheels", type=_PROJECT, help=_WHEELS_HELP)
+def lock(directory: Path, wheels: Path | None, *, upgrade: bool) -> None:
+    """Write requirements.lock of the plugin project in DIRECTORY: what `pack` puts beside its wheel."""
+    # Imported here because running tools needs an event loop, which most commands do without.
+    from hotbay.packages.lock import lock_command  # noqa: PLC0415
+
+    click.echo(f"{directory} -> {lock_command(directory, wheels, upgrade=upgrade)}")
+
+
+@commands.command()
+@click.argument("directory", type=_PROJECT)
+@click.option("--rev", type=click.IntRange(min=0), help="Revision; required in channel release, else the time.")
 @click.option(
-    "--wheels", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where the SDK wheel lies."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Package folder to write or replace.  [default: build/packages/NAME, NAME being DIRECTORY's]",
 )
+@click.option("--wheels", type=_PROJECT, help=_WHEELS_HELP)
 def pack(directory: Path, rev: int | None, out: Path | None, wheels: Path | None) -> None:
-    """Build a package from the plugin project in DIRECTORY."""
+    """Build a package from the plugin project in DIRECTORY, which is only read."""
     # Imported here because packing needs wheel and archive code that no other command needs.
     from hotbay.packages.pack import pack_command  # noqa: PLC0415
 

@@ -21,13 +21,13 @@ from typing import Final
 
 import anyio.to_thread
 
-from hotbay.app import bundled_packages
 from hotbay.demo.configuration import PICKER, host_config
 from hotbay.demo.host import HostProcess
 from hotbay.demo.llama import LlamaServer, LlamaSpec
 from hotbay.demo.model import SHAPES, write_model
 from hotbay.demo.parts import REQUIREMENTS, load_part
 from hotbay.errors import InputError, Problem
+from hotbay.packages.bundled import Part, bundled_folder
 
 __all__ = ["SWAPPED", "Stage", "set_stage"]
 
@@ -86,11 +86,11 @@ async def set_stage(say: Callable[[str], None], *, seed: int) -> AsyncIterator[S
 
 def sample(version: str) -> Path:
     """The packed sample scorer, `v1` or `v2`: beside the packages that come with the host."""
-    return bundled_packages().parent / "samples" / SWAPPED / version
+    return bundled_folder(Part.SAMPLES) / SWAPPED / version
 
 
 def _check_packages() -> None:
-    missing = [path for path in (bundled_packages(), sample("v1"), sample("v2")) if not path.is_dir()]
+    missing = [path for path in (bundled_folder(Part.PACKAGES), sample("v1"), sample("v2")) if not path.is_dir()]
     if missing:
         hint = "In a checkout run `make setup`; elsewhere install the wheel that `make wheel` makes."
         raise InputError([Problem("CONFIG_INVALID", f"{path} is missing", hint=hint) for path in missing])

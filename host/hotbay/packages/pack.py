@@ -1,8 +1,9 @@
 """`hotbay pack`: builds a plugin's project into a package folder.
 
-Reads the project, builds its wheel with uv, gathers the wheels of its hashed `requirements.lock` and the SDK's wheel,
-screens them all as a host will, and writes an OCI image layout. Reproducible: equal sources, lock, rev and build
-backend give equal bytes, wherever and whenever it runs. May use the package index; nothing that a host does later may.
+Reads the project, builds the wheel of a copy of it with uv, gathers the wheels of its hashed `requirements.lock` and
+the SDK's wheel, screens them all as a host will, and writes an OCI image layout. The project's folder is only read.
+Reproducible: equal sources, lock, rev and build backend give equal bytes, wherever and whenever it runs. May use the
+package index; nothing that a host does later may.
 """
 
 import logging
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -24,8 +26,11 @@ from packaging.utils import canonicalize_name
 from hotbay.errors import InputError, PackageError, Place, Problem
 from hotbay.packages.archive import WheelFacts, screen_package, screen_wheel
 from hotbay.packages.layout import FileDigests, write_layout
+from hotbay.packages.lock import LOCK_NAME, lock_hint
 from hotbay.packages.manifest import Blob, Channel, Manifest, ProtocolRange, host_platform
-from hotbay.packages.project import PluginProject, parse_project
+from hotbay.packages.project import PluginProject
+from hotbay.packages.project_copy import copy_project
+from hotbay.packages.project_folder import SDK, read_project, sdk_wheel
 from hotbay.packages.tools import run_tool, uv_binary
 
 logger = logging.getLogger(__name__)
@@ -34,15 +39,8 @@ logger = logging.getLogger(__name__)
 _ORIGIN_S: Final = 1_735_689_600
 # First builds fetch a build backend and wheels of some 20 MB over slow links.
 _BUILD_TIMEOUT_S: Final = 300.0
-_PROJECT_LIMIT_BYTES: Final = 1 << 20
-_LOCK_NAME: Final = "requirements.lock"
-_LOCK_HINT: Final = (
-    "Make it with `uv pip compile pyproject.toml --generate-hashes --no-annotate --no-header "
-    "--no-emit-package hotbay-sdk --find-links WHEELS -o requirements.lock`."
-)
-_SDK: Final = "hotbay-sdk"
 
-__all__ = ["find_wheel_directory", "pack", "pack_command"]
+__all__ = ["pack", "pack_command"]
 
 
 def pack_command(directory: Path, out: Path, rev: int | None = None, wheel_directory: Path | None = None) -> Manifest:
@@ -57,57 +55,34 @@ def pack_command(directory: Path, out: Path, rev: int | None = None, wheel_direc
 async def pack(directory: Path, out: Path, *, rev: int | None = None, wheel_directory: Path | None = None) -> Manifest:
     """Builds the plugin project in `directory` into the package folder `out`, which is replaced.
 
-    `wheel_directory` holds the SDK's wheel; default is what `find_wheel_directory` finds.
+    `wheel_directory` holds the SDK's wheel; default is what comes with the host.
 
     Raises:
         InputError: the project or its lock cannot be used; every problem has file and line.
         PackageError: a wheel could not be built, fetched, or is refused.
     """
-    project = _read_project(directory)
-    lock = directory / _LOCK_NAME
+    project = read_project(directory)
+    lock = directory / LOCK_NAME
     _check_lock(lock)
     chosen_rev = _choose_rev(directory, project, rev)
-    sdk = _sdk_wheel(wheel_directory or find_wheel_directory())
+    sdk = sdk_wheel(wheel_directory)
     with tempfile.TemporaryDirectory(prefix="hotbay-pack-") as temporary:
         wheels = Path(temporary) / "wheels"
         wheels.mkdir()
+        copy = await anyio.to_thread.run_sync(partial(copy_project, directory, Path(temporary) / "project", out=out))
         await _fetch_locked(lock, wheels)
-        own = await _build_wheel(directory, Path(temporary) / "own")
+        own = await _build_wheel(directory, copy, Path(temporary) / "own")
         for wheel in (own, sdk):
             shutil.copyfile(wheel, wheels / wheel.name)
         return await anyio.to_thread.run_sync(_write, directory, project, chosen_rev, own.name, wheels, out)
 
 
-def find_wheel_directory() -> Path:
-    """Where the SDK's wheel is: beside an installed host, or `build/wheels` of a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    bundled = package / "_bundled" / "wheels"
-    return bundled if bundled.is_dir() else package.parent.parent / "build" / "wheels"
-
-
-def _read_project(directory: Path) -> PluginProject:
-    file = directory / "pyproject.toml"
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(_PROJECT_LIMIT_BYTES + 1)
-        if len(content) > _PROJECT_LIMIT_BYTES:
-            raise InputError([Problem("CONFIG_INVALID", f"more than {_PROJECT_LIMIT_BYTES} bytes", Place(str(file)))])
-        return parse_project(content.decode(), file=str(file))
-    except OSError as error:
-        hint = "Name the folder of a plugin's project."
-        raise InputError(
-            [Problem("CONFIG_INVALID", error.strerror or "cannot be read", Place(str(file)), hint=hint)]
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError([Problem("CONFIG_INVALID", "is not UTF-8", Place(str(file)))]) from error
-
-
 def _check_lock(lock: Path) -> None:
     if not lock.is_file():
-        raise InputError([Problem("CONFIG_INVALID", "is missing", Place(str(lock)), hint=_LOCK_HINT)])
-    if line := _locked_names(lock).get(_SDK):
+        raise InputError([Problem("CONFIG_INVALID", "is missing", Place(str(lock)), hint=lock_hint(lock))])
+    if line := _locked_names(lock).get(SDK):
         hint = "The SDK's wheel comes from the wheel directory; leave it out of the lock."
-        raise InputError([Problem("CONFIG_INVALID", f"names {_SDK}", Place(str(lock), line), hint=hint)])
+        raise InputError([Problem("CONFIG_INVALID", f"names {SDK}", Place(str(lock), line), hint=hint)])
 
 
 def _locked_names(lock: Path) -> dict[str, int]:
@@ -132,33 +107,17 @@ def _choose_rev(directory: Path, project: PluginProject, rev: int | None) -> int
     return time.time_ns() // 10**9 - _ORIGIN_S
 
 
-def _sdk_wheel(directory: Path) -> Path:
-    found = sorted(directory.glob("hotbay_sdk-*.whl"))
-    if len(found) != 1:
-        raise InputError(
-            [
-                Problem(
-                    "CONFIG_INVALID",
-                    f"expected one wheel of {_SDK}, found {len(found)}",
-                    Place(str(directory)),
-                    hint="In a checkout, `make` builds it; elsewhere name its folder.",
-                )
-            ]
-        )
-    return found[0]
-
-
-async def _build_wheel(directory: Path, out: Path) -> Path:
+async def _build_wheel(directory: Path, copy: Path, out: Path) -> Path:
     command = [
         uv_binary(), "build", "--wheel", "--no-create-gitignore", "--no-progress", "--python", sys.executable,
-        "--out-dir", str(out), str(directory),
+        "--out-dir", str(out), str(copy),
     ]  # fmt: skip
     result = await run_tool(command, timeout_s=_BUILD_TIMEOUT_S, variables={"SOURCE_DATE_EPOCH": str(_ORIGIN_S)})
     built = await anyio.to_thread.run_sync(_wheels_in, out)
     if result.code or len(built) != 1:
         raise PackageError(
             "INVALID_PACKAGE",
-            f"{directory}: the wheel was not built:\n{result.last_lines}",
+            f"{directory}: the wheel was not built:\n{result.excerpt.replace(str(copy), str(directory))}",
             hint=f"`uv build --wheel {directory}` shows the whole output.",
         )
     return built[0]
@@ -185,7 +144,7 @@ async def _fetch_locked(lock: Path, out: Path) -> None:
     result = await run_tool(command, timeout_s=_BUILD_TIMEOUT_S)
     if result.code:
         raise PackageError(
-            "FETCH_FAILED", f"{lock}: the locked wheels were not fetched:\n{result.last_lines}", hint=_LOCK_HINT
+            "FETCH_FAILED", f"{lock}: the locked wheels were not fetched:\n{result.excerpt}", hint=lock_hint(lock)
         )
 
 
@@ -194,7 +153,7 @@ def _write(directory: Path, project: PluginProject, rev: int, own: str, wheels: 
     facts = [screen_wheel(wheels / name, name) for name in names]
     screen_package(facts)
     _check_entrypoint(directory, project, next(fact for fact in facts if fact.filename == own))
-    _check_requirements(directory / _LOCK_NAME, facts)
+    _check_requirements(directory / LOCK_NAME, facts)
     manifest = Manifest(
         id=project.id,
         publisher=project.publisher,
@@ -248,7 +207,7 @@ def _check_requirements(lock: Path, facts: Sequence[WheelFacts]) -> None:
                         Place(str(lock)),
                         expected=f"{need.name}{need.specifier}",
                         found=str(found) if found else "nothing",
-                        hint=_LOCK_HINT,
+                        hint=lock_hint(lock),
                     )
                 )
     if problems:

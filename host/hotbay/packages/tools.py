@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 # An error's cause is at the end; a build's log may be long.
 _OUTPUT_LIMIT_BYTES: Final = 64 << 10
 _SHOWN_LINES: Final = 12
+_ERROR: Final = re.compile(r"\W*(?:[A-Za-z.]*Error|error)\b.*:")
 
 __all__ = ["ToolResult", "run_tool", "uv_binary"]
 
@@ -36,6 +38,13 @@ class ToolResult:
     def last_lines(self) -> str:
         """What to show to a person."""
         return "\n".join(self.output.strip().splitlines()[-_SHOWN_LINES:])
+
+    @property
+    def excerpt(self) -> str:
+        """The last lines, after the first one that tells of an error when it is not among them: it names the cause."""
+        lines = self.output.strip().splitlines()
+        first = next((line for line in lines[:-_SHOWN_LINES] if _ERROR.match(line)), None)
+        return self.last_lines if first is None else f"{first}\n…\n{self.last_lines}"
 
 
 def uv_binary() -> str:

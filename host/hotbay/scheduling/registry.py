@@ -17,6 +17,17 @@ BUILTIN_DATA: Final = frozenset({"file-discovery", "metrics-data-source", "core-
 """Types of the data layer; the scheduler does not run them."""
 BUILTIN_TYPES: Final = BUILTIN_PICKERS | BUILTIN_HANDLERS | BUILTIN_DATA
 
+FIRST_PARTY_TYPES: Final = frozenset(
+    {
+        "approx-prefix-cache-producer",
+        "kv-cache-utilization-scorer",
+        "prefix-cache-scorer",
+        "queue-scorer",
+        "running-requests-size-scorer",
+    }
+)
+"""Types of the packages that come with the host, for a hint to who configured another source in their place."""
+
 DEFAULT_PICKER: Final = "max-score-picker"
 DEFAULT_HANDLER: Final = "single-profile-handler"
 DEFAULT_PRODUCERS: Final[Mapping[str, str]] = {"PrefixCacheMatchInfo": "approx-prefix-cache-producer"}
@@ -72,8 +83,13 @@ class TypeIndex:
 
     def _unknown(self, type_name: str, place: Place | None) -> Problem:
         known = sorted({*self.providers, *BUILTIN_TYPES})
-        near = difflib.get_close_matches(type_name, known, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "add a source that has a package which provides it"
+        near = difflib.get_close_matches(type_name, {*known, *FIRST_PARTY_TYPES}, n=1)
+        meant = near[0] if near else ""
+        hint = "" if meant == type_name else f"did you mean '{meant}'?"
+        if not meant:
+            hint = "add a source that has a package which provides it"
+        elif meant in FIRST_PARTY_TYPES and meant not in self.providers:
+            hint += " " * bool(hint) + f"'{meant}' comes with the host: see that sources has {{name: bundled}}"
         return Problem(
             "UNKNOWN_TYPE",
             f"plugin type '{type_name}' is provided by no package and not by the host",

@@ -7,7 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hotbay.scheduling.registry import FIRST_PARTY_TYPES
 from hotbay_sdk import Plugin
+
+PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
+PROJECTS = [file.parent.name for file in PLUGINS.glob("*/pyproject.toml")]
 
 
 def metadata(project: Path) -> dict[str, object]:
@@ -43,3 +47,7 @@ def test_locks_are_hashed_and_name_no_host(project: Path) -> None:
     assert names == set(re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE))
     wanted = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     assert names == {re.split(r"[<>=]", name)[0] for name in wanted if not name.startswith("hotbay-sdk")} | {"msgpack"}
+
+
+def test_host_knows_the_types_that_come_with_it() -> None:
+    assert {name for project in PROJECTS for name in metadata(PLUGINS / project)["types"]} == FIRST_PARTY_TYPES

@@ -1,7 +1,10 @@
 """Environments: built offline from the store, importable by an isolated interpreter, and never silently changed."""
 
+import os
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -84,6 +87,59 @@ async def test_changed_environment_is_built_again(store: BlobStore, packed: Pack
     assert tree_digest(site) != digest
     assert await build_environment(store, packed[0], sys.executable) == site
     assert "owned" not in module.read_text()
+
+
+def put_pipe(site: Path) -> None:
+    os.mkfifo(site / "pipe")
+
+
+def blow_up(site: Path) -> None:
+    os.truncate(site / "hotbay_echo" / "__init__.py", 8 << 40)
+
+
+def put_pipe_for_record(site: Path) -> None:
+    (site.parent / "record.json").unlink()
+    os.mkfifo(site.parent / "record.json")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("harm", [put_pipe, blow_up, put_pipe_for_record])
+async def test_nothing_in_a_changed_environment_holds_the_look_up(
+    store: BlobStore, packed: Packed, harm: Callable[[Path], None]
+) -> None:
+    site = await stage_package(store, *packed, sys.executable)
+    for folder in (site.parent, site, site / "hotbay_echo"):
+        folder.chmod(0o755)
+    (site / "hotbay_echo" / "__init__.py").chmod(0o644)
+    harm(site)
+    assert await stage_package(store, *packed, sys.executable) == site
+    assert imported(site)
+    assert not (site / "pipe").exists()
+
+
+async def test_no_room_for_the_environment_is_no_fault_of_the_package(store: BlobStore, packed: Packed) -> None:
+    manifest, layout = packed
+    await copy_package(store, manifest, layout)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Stands for a full disk: no file can grow beyond this.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        with pytest.raises(CapacityError, match=r"no room below .* to install") as caught:
+            await build_environment(store, manifest, sys.executable)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "tried again by itself" in caught.value.hint
+
+
+async def test_state_directory_that_cannot_be_written_is_no_crash(
+    store: BlobStore, packed: Packed, tmp_path: Path
+) -> None:
+    in_the_way = tmp_path / "environments"
+    in_the_way.write_bytes(b"")
+    with pytest.raises(CapacityError, match="cannot be staged below") as caught:
+        await stage_package(store, *packed, sys.executable, environments=in_the_way)
+    assert "let the host's user write it" in caught.value.hint
+    assert store.completed() == []
 
 
 @pytest.mark.parametrize("record", [b"", b"{}", b"[]"])

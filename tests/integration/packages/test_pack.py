@@ -1,10 +1,11 @@
 """`hotbay pack` with the real build tools: reproducible packages, and errors that a plugin's author can act on."""
 
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from hotbay.errors import HostError, InputError, PackageError
-from hotbay.packages.layout import read_layout
+from hotbay.packages.layout import blob_path, read_layout
 from hotbay.packages.manifest import Channel, Manifest, host_platform
 from hotbay.packages.pack import pack, pack_command
 from hotbay.store.digests import digest_of
@@ -81,7 +82,7 @@ def test_folder_without_a_project_is_named(tmp_path: Path, wheel_directory: Path
 
 def test_missing_lock_says_how_to_make_one(project: Path, wheel_directory: Path) -> None:
     (project / "requirements.lock").unlink()
-    assert "uv pip compile" in refused(project, wheel_directory).hint
+    assert f"`hotbay lock {project}`" in refused(project, wheel_directory).hint
 
 
 def test_lock_that_names_the_sdk_is_refused_with_its_line(project: Path, wheel_directory: Path) -> None:
@@ -118,6 +119,31 @@ def test_entrypoint_outside_the_wheel_is_refused(project: Path, wheel_directory:
     assert (
         "tool.hotbay.entrypoint: hotbay_plugin_echo-0.1.0-py3-none-any.whl holds no module hotbay_ekko" in error.message
     )
+
+
+def use_setuptools(project: Path) -> None:
+    text = (project / "pyproject.toml").read_text()
+    start = text.index("[build-system]")
+    rest = text[text.index("\n[", start) + 1 :]
+    backend = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n\n'
+    (project / "pyproject.toml").write_text(text[:start] + backend + rest)
+
+
+def test_project_stays_as_it_was_and_deleted_modules_are_not_shipped(
+    project: Path, wheel_directory: Path, tmp_path: Path
+) -> None:
+    """setuptools builds beside the sources, and packs what it finds there."""
+    use_setuptools(project)
+    stale = project / "build" / "lib" / "hotbay_echo" / "deleted.py"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("")
+    before = tree(project)
+    manifest = pack_command(project, tmp_path / "out", REV, wheel_directory)
+    assert tree(project) == before
+    (own,) = (blob for blob in manifest.blobs if blob.name.startswith("hotbay_plugin_echo"))
+    with ZipFile(blob_path(tmp_path / "out", own.digest)) as wheel:
+        assert [name for name in wheel.namelist() if "deleted" in name] == []
+        assert "hotbay_echo/__init__.py" in wheel.namelist()
 
 
 def test_build_that_fails_shows_its_last_words(project: Path, wheel_directory: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from hotbay.errors import CapacityError
-from hotbay.packages.tools import run_tool
+from hotbay.packages.tools import ToolResult, run_tool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -16,6 +16,18 @@ async def test_output_and_status_are_kept() -> None:
     program = "import sys; print('out', flush=True); print('err', file=sys.stderr); sys.exit(3)"
     result = await run_tool([sys.executable, "-c", program], timeout_s=20)
     assert (result.code, result.last_lines) == (3, "out\nerr")
+
+
+def test_excerpt_leads_with_the_first_error_when_the_end_does_not_show_it() -> None:
+    short = "\n".join(["building", "error: no such option", "error: again", "bye"])
+    assert ToolResult(1, short).excerpt == short
+
+    long = "\n".join([short, *(f"line {number}" for number in range(12))])
+    first, gap, *rest = ToolResult(1, long).excerpt.splitlines()
+    assert (first, gap, rest) == ("error: no such option", "…", [f"line {number}" for number in range(12)])
+
+    python = "\n".join(["Traceback:", "  ValueError: bad", *(["x"] * 12)])
+    assert ToolResult(1, python).excerpt.startswith("  ValueError: bad\n…\n")
 
 
 async def test_only_the_end_of_long_output_is_kept() -> None:

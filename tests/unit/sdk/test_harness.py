@@ -1,5 +1,7 @@
 """The test tool that authors get: every point by name, errors as exceptions, only declared data crosses."""
 
+import math
+
 import pytest
 from hotbay_sdk import DataProducer, Filter, ParameterError, Picker, Plugin, PreRequest, ProfileHandler, Scorer
 from hotbay_sdk.testing import PluginCallError, PluginHarness
@@ -71,7 +73,27 @@ def test_filter_and_scorer_answer_by_endpoint_id(harness):
     harness.configure("ref", "limit")
     assert harness.keep("ref", ENDPOINTS) == [["a", "c"]]
     assert harness.keep("ref", ENDPOINTS, [{}, {}], candidates=["b", "c"]) == [["c"], ["c"]]
-    assert harness.score("ref", ENDPOINTS, [{"model": "m"}], candidates=["a", "b"]) == [{"a": 16.0, "b": -1.0}]
+    asked = [{"model": "m"}]
+    assert harness.score("ref", ENDPOINTS, asked, candidates=["a", "b"], raw=True) == [{"a": 16.0, "b": -1.0}]
+
+
+def test_scores_count_as_a_host_counts_them(harness):
+    harness.configure("use", "use")
+    data = {"Seen.n": [math.nan, math.inf, -math.inf, 7.0, -7.0, 0.5]}
+    endpoints: dict[str, dict[str, float]] = {name: {} for name in "abcdef"}
+    assert harness.score("use", endpoints, data=data) == [{"a": 0.0, "b": 0.0, "c": 0.0, "d": 1.0, "e": 0.0, "f": 0.5}]
+    assert harness.score("use", endpoints, candidates=[], data=data) == [{}]
+
+
+def test_scores_without_a_finite_one_are_a_bad_result(harness):
+    harness.configure("use", "use")
+    data = {"Seen.n": [0.5, math.nan, math.nan, math.inf]}
+    with pytest.raises(PluginCallError, match="BAD_RESULT") as caught:
+        harness.score("use", {"a": {}, "b": {}}, [{}, {}], data=data)
+    assert caught.value.request == 1
+    # Candidates alone count: "a" is none.
+    with pytest.raises(PluginCallError, match="BAD_RESULT"):
+        harness.score("use", {"a": {}, "b": {}}, candidates=["b"], data={"Seen.n": [0.5, math.nan]})
 
 
 def test_configure_again_replaces_the_ref(harness):

@@ -69,14 +69,25 @@ class _Told:
 
 
 class DirectorySource:
-    """Offers the layouts in one folder. `scan` blocks; `watch` calls it in a worker thread. One caller at a time."""
+    """Offers the layouts in one folder. `scan` blocks; `watch` calls it in a worker thread. One caller at a time.
+
+    `absent` is what to report when the folder is not there, in place of the advice to create it.
+    """
 
     def __init__(
-        self, path: Path, name: str, *, dev: bool = False, resync_s: float = RESYNC_S, settle_s: float = SETTLE_S
+        self,
+        path: Path,
+        name: str,
+        *,
+        dev: bool = False,
+        absent: Problem | None = None,
+        resync_s: float = RESYNC_S,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self.path = path
         self.name = name
         self.dev = dev
+        self._absent = absent
         self._resync_s = resync_s
         self._settle_s = settle_s
         self._digests = FileDigests()
@@ -93,6 +104,11 @@ class DirectorySource:
             except HostError as error:
                 problems.append(Problem(error.code, error.message, Place(str(layout)), hint=error.hint))
                 if error.code == NOT_COMPLETE_YET and name in self._offered:
+                    offered[name] = self._offered[name]
+            except OSError as error:
+                hint = "Let the host's user read it. It is looked at again by itself."
+                problems.append(Problem("FETCH_FAILED", error.strerror or "unreadable", Place(str(layout)), hint=hint))
+                if name in self._offered:
                     offered[name] = self._offered[name]
             else:
                 offered[name] = tuple(Offer(manifest, layout, self.name, self.dev) for manifest in manifests)
@@ -153,22 +169,28 @@ class DirectorySource:
                 stop_event=bell.stop,
             ):
                 bell.ring()
-        except (OSError, WatchfilesRustInternalError) as error:
+        except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
             logger.warning("watch_failed source=%s: looking every %s s instead: %s", self.name, self._resync_s, error)
 
     def _names(self, problems: list[Problem]) -> list[str]:
         try:
             with os.scandir(self.path) as entries:
-                found = {entry.name: entry.is_dir() for entry in entries if not _is_ignored(entry.name)}
+                found = {entry.name: _is_folder(entry) for entry in entries if not _is_ignored(entry.name)}
         except OSError as error:
             hint = "Create it, or correct the source's directory. It is looked for again by itself."
-            problems.append(Problem("FETCH_FAILED", error.strerror or "unreadable", Place(str(self.path)), hint=hint))
+            unreadable = Problem("FETCH_FAILED", error.strerror or "unreadable", Place(str(self.path)), hint=hint)
+            known = self._absent if isinstance(error, FileNotFoundError) else None
+            problems.append(known or unreadable)
             return []
         for name in sorted(name for name, is_folder in found.items() if not is_folder and name.endswith(_REFERENCES)):
             hint = "Put the package's folder here instead."
             message = "references to packages elsewhere are not supported in this release"
             problems.append(Problem("CONFIG_INVALID", message, Place(str(self.path / name)), hint=hint))
-        names = sorted(name for name, is_folder in found.items() if is_folder)
+        folders = sorted(name for name, is_folder in found.items() if is_folder)
+        names = [name for name in folders if _is_unicode(name)]
+        for name in [name for name in folders if not _is_unicode(name)][:_ENTRY_LIMIT_COUNT]:
+            message, hint = "its name is no UTF-8: the folder is not looked at", "Rename it."
+            problems.append(Problem("FETCH_FAILED", message, Place(str(self.path / name)), hint=hint))
         if len(names) > _ENTRY_LIMIT_COUNT:
             message = f"{len(names)} entries; only the first {_ENTRY_LIMIT_COUNT} by name are looked at"
             problems.append(Problem("FETCH_FAILED", message, Place(str(self.path))))
@@ -184,7 +206,9 @@ class DirectorySource:
         for name in self._names([]):
             blobs = self.path / name / "blobs"
             wanted += [self.path / name, blobs, blobs / "sha256"]
-        return os.path.realpath(parent), tuple(sorted({os.path.realpath(path) for path in wanted if path.is_dir()}))
+        return os.path.realpath(parent), tuple(
+            sorted({os.path.realpath(path) for path in wanted if os.path.isdir(path)})
+        )
 
 
 class _Bell:
@@ -206,6 +230,23 @@ class _Bell:
 def _is_ignored(name: str) -> bool:
     """Hidden names are also where Kubernetes keeps the real folders that its links lead to."""
     return name.startswith(".") or name.endswith(_IGNORED_SUFFIXES)
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    """What cannot be told, a link in a circle, counts as one: it becomes a problem of its own, not of its neighbours."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return True
+
+
+def _is_unicode(name: str) -> bool:
+    """Whether the watcher and every page that shows the name can take it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _order(offer: Offer) -> tuple[str, int, str, str, str]:

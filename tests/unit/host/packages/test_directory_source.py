@@ -78,6 +78,42 @@ def test_broken_package_does_not_hide_its_neighbours(
     assert sorted(codes(scan)) == ["DIGEST_MISMATCH", NOT_COMPLETE_YET]
 
 
+def test_name_that_is_no_unicode_is_a_problem_and_hides_nobody(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
+    """Neither the watcher nor JSON takes such a name."""
+    make_package(folder / "good")
+    (folder / os.fsdecode(b"bad\xff")).mkdir()
+    scan = source.scan()
+    assert offered(scan) == [("sample", 1)]
+    assert "its name is no UTF-8: the folder is not looked at. Rename it" in str(scan.problems[0])
+
+
+def test_link_in_a_circle_does_not_hide_its_neighbours(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
+    make_package(folder / "good")
+    (folder / "circle").symlink_to(folder / "circle")
+    scan = source.scan()
+    assert offered(scan) == [("sample", 1)]
+    assert ["circle: oci-layout is missing" in str(problem) for problem in scan.problems] == [True]
+
+
+def test_entry_that_cannot_be_looked_into_is_a_problem_and_stays_offered(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
+    make_package(folder / "good")
+    make_package(folder / "other", id="other", content=b"other")
+    source.scan()
+    # Stands for every error but "not there", permissions for one: the name of a file in it is too long.
+    index = folder / "other" / "index.json"
+    index.unlink()
+    index.symlink_to("x" * 300)
+    scan = source.scan()
+    assert offered(scan) == [("other", 1), ("sample", 1)]
+    assert codes(scan) == ["FETCH_FAILED"]
+
+
 def test_u09_half_a_package_is_never_offered(
     make_package: PackageFactory, folder: Path, source: DirectorySource, tmp_path: Path
 ) -> None:

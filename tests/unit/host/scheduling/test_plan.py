@@ -259,3 +259,16 @@ def test_handler_of_several_profiles_may_be_a_plugin_that_is_still_to_start() ->
     refs = Refs()
     refs.unknown("perhaps-a-handler")
     assert refs.compile({"a": [], "b": []}).handler.pick is None
+
+
+@pytest.mark.parametrize(("asked", "before"), [("queue-scorer", ""), ("queue-scorre", "did you mean 'queue-scorer'? ")])
+def test_first_party_type_without_its_source_says_which_to_add(asked, before):
+    found = TypeIndex.build([("a", ["t"])], {}).resolve(asked, PLACE)
+
+    assert found.hint == f"{before}'queue-scorer' comes with the host: see that sources has {{name: bundled}}"
+
+
+def test_misspelt_type_that_a_source_offers_names_the_right_one():
+    found = TypeIndex.build([("standard", ["queue-scorer"])], {}).resolve("queue-scorre", PLACE)
+
+    assert found.hint == "did you mean 'queue-scorer'?"
