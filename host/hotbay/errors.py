@@ -10,6 +10,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
+def printable(text: str) -> str:
+    """The text with everything but printable characters and newlines as escapes.
+
+    For texts with other people's words in them on their way to a terminal or into JSON: an escape sequence acts on
+    a terminal, and the name of a file that is no Unicode is no JSON.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where in an operator's document something stands; lines and columns count from 1."""

@@ -134,8 +134,9 @@ class _Watcher:
             try:
                 async for _ in watch([path for path, _, _ in self._watched], self._stop):
                     self._event.set()
-            except (OSError, RuntimeError, ExceptionGroup) as e:
-                # An ExceptionGroup because the watch waits for its thread inside a task group.
+            except (OSError, RuntimeError, ValueError, ExceptionGroup) as e:
+                # An ExceptionGroup because the watch waits for its thread inside a task group, a ValueError for the name
+                # of a folder that is no UTF-8.
                 logger.warning("watch_failed resync_s=%s error=%r", self._resync_s, e)
             self._is_deaf = not self._stop.is_set()
             self._event.set()

@@ -7,6 +7,7 @@ The key is a digest over the wheels, the interpreter and the platform, so that p
 folder. It is built offline in a temporary folder beside it, from wheels of the store that were screened first,
 under a time limit, and renamed when whole. Byte code is compiled now and trusted later (unchecked hashes), because
 plugin processes never write any; so the tree is hashed again before each use, and a tree that changed is rebuilt.
+A process without isolation can change it in any way: nothing that lies there may hold the look up or end it.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ import logging
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -23,11 +25,11 @@ import anyio
 import anyio.to_thread
 from packaging.utils import parse_wheel_filename
 
-from hotbay.errors import PackageError
+from hotbay.errors import CapacityError, PackageError
 from hotbay.packages.archive import screen_package, screen_wheel
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.tools import ToolResult, run_tool, uv_binary
-from hotbay.store.blobs import BlobStore, write_durably
+from hotbay.store.blobs import BlobStore, open_regular, write_durably
 from hotbay.store.digests import Digest, digest_of
 
 logger = logging.getLogger(__name__)
@@ -35,8 +37,9 @@ logger = logging.getLogger(__name__)
 # numpy installs and compiles in some 3 s on one busy core; a package of the largest allowed size in some 30 s.
 BUILD_TIMEOUT_S: Final = 120.0
 _CLEANUP_TIMEOUT_S: Final = 10.0
-_FORM: Final = 1
+_FORM: Final = 2
 _TEMPORARY_PREFIX: Final = ".building-"
+_RECORD_LIMIT_BYTES: Final = 4096
 
 __all__ = ["BUILD_TIMEOUT_S", "build_environment", "environment_key", "sweep_environments", "tree_digest"]
 
@@ -56,7 +59,7 @@ async def build_environment(
 
     Raises:
         PackageError: FETCH_FAILED when a blob is not in the store, INVALID_PACKAGE when a wheel is refused.
-        CapacityError: building took longer than `timeout_s`.
+        CapacityError: building took longer than `timeout_s`, or the disk is full.
     """
     root = environments or store.root.parent / "environments"
     key = await anyio.to_thread.run_sync(environment_key, manifest, interpreter)
@@ -92,9 +95,9 @@ async def _build(store: BlobStore, manifest: Manifest, interpreter: str, final: 
     try:
         site = temporary / "environment" / "site"
         result = await run_tool(_install_command(interpreter, temporary, site), timeout_s=timeout_s)
-        _check(result, manifest, "install")
+        await anyio.to_thread.run_sync(_check, result, manifest, "install", temporary)
         result = await run_tool(_compile_command(interpreter, site), timeout_s=timeout_s)
-        _check(result, manifest, "compile")
+        await anyio.to_thread.run_sync(_check, result, manifest, "compile", temporary)
         await anyio.to_thread.run_sync(_publish, temporary / "environment", final)
     finally:
         with anyio.move_on_after(_CLEANUP_TIMEOUT_S, shield=True):
@@ -143,9 +146,16 @@ def _compile_command(interpreter: str, site: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _check(result: ToolResult, manifest: Manifest, step: str) -> None:
+def _check(result: ToolResult, manifest: Manifest, step: str, temporary: Path) -> None:
     if result.code == 0 or (step == "compile" and result.code == 1):
         return
+    if not _has_room(temporary):
+        raise CapacityError(
+            "RESOURCE_EXHAUSTED",
+            f"no room below {temporary.parent} to {step} the wheels of {manifest.id} rev {manifest.rev}",
+            hint="Free space on that file system; it is tried again by itself.",
+            details={"digest": manifest.digest, "step": step},
+        )
     raise PackageError(
         "INVALID_PACKAGE",
         f"{manifest.id} {manifest.version} (rev {manifest.rev}): its wheels do not {step}:\n{result.last_lines}",
@@ -154,12 +164,27 @@ def _check(result: ToolResult, manifest: Manifest, step: str) -> None:
     )
 
 
+def _has_room(temporary: Path) -> bool:
+    """Asked after a tool failed, with what it wrote still there: its exit status does not tell a full disk."""
+    size = 1
+    for path in (temporary / "wheels").iterdir():
+        with zipfile.ZipFile(path) as wheel:
+            size += sum(info.file_size for info in wheel.infolist())
+    with tempfile.TemporaryFile(dir=temporary) as probe:
+        try:
+            os.posix_fallocate(probe.fileno(), 0, size)
+        except OSError:
+            return False
+    return True
+
+
 def _publish(environment: Path, final: Path) -> None:
     (environment / "site" / ".lock").unlink(missing_ok=True)
     for path in _below(environment / "site"):
         if not path.is_symlink():
             path.chmod(0o555 if path.is_dir() or os.access(path, os.X_OK) else 0o444)
-    record = json.dumps({"form": _FORM, "tree": tree_digest(environment / "site")}).encode()
+    site = environment / "site"
+    record = json.dumps({"bytes": _tree_bytes(site), "form": _FORM, "tree": tree_digest(site)}).encode()
     write_durably(environment / "record.json", record)
     if final.exists() and not _is_intact(final):
         damaged = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=final.parent))
@@ -175,14 +200,14 @@ def _publish(environment: Path, final: Path) -> None:
 
 def _is_intact(final: Path) -> bool:
     try:
-        record = json.loads((final / "record.json").read_bytes())
-        expected = record["tree"]
-    except FileNotFoundError:
-        return False
-    except (ValueError, KeyError, TypeError):
-        expected = None
-    intact = expected is not None and expected == tree_digest(final / "site")
-    if not intact:
+        with open_regular(final / "record.json") as opened:
+            record = json.loads(opened.read(_RECORD_LIMIT_BYTES))
+        # The sizes first: a file that was blown up to terabytes is not read to its end.
+        site = final / "site"
+        intact = bool(record["bytes"] == _tree_bytes(site) and record["tree"] == tree_digest(site))
+    except (OSError, ValueError, KeyError, TypeError, PackageError):
+        intact = False
+    if not intact and final.exists():
         logger.error("environment_changed path=%s: it is built again", final)
     return intact
 
@@ -196,10 +221,17 @@ def tree_digest(root: Path) -> Digest:
             content = b"link " + os.fsencode(path.readlink())
         elif path.is_dir():
             content = b"directory"
-        else:
+        elif path.is_file():
             content = b"file " + _file_digest(path)
+        else:
+            # Never opened: reading a named pipe would wait for a writer for ever.
+            content = b"special"
         total.update(len(name).to_bytes(4, "big") + name + len(content).to_bytes(4, "big") + content)
     return Digest(f"sha256:{total.hexdigest()}")
+
+
+def _tree_bytes(root: Path) -> int:
+    return sum(path.lstat().st_size for path in _below(root) if not path.is_dir())
 
 
 def _file_digest(path: Path) -> bytes:

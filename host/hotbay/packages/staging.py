@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from hotbay.errors import HostError, PackageError
+from hotbay.errors import CapacityError, HostError, PackageError
 from hotbay.packages.environment import BUILD_TIMEOUT_S, build_environment
 from hotbay.packages.layout import blob_path
 from hotbay.packages.manifest import Blob, Manifest, parse_manifest
@@ -40,11 +40,20 @@ async def stage_package(
 ) -> Path:
     """Copies, verifies, builds and records the package; returns its environment's `site` folder.
 
-    Safe to repeat and to cancel. Raises what `copy_package` and `build_environment` raise.
+    Safe to repeat and to cancel. Raises what `copy_package` and `build_environment` raise, and CapacityError when
+    the state directory cannot be read or written, whatever the reason.
     """
-    await copy_package(store, manifest, layout, limit_bytes=limit_bytes)
-    site = await build_environment(store, manifest, interpreter, environments=environments, timeout_s=timeout_s)
-    await anyio.to_thread.run_sync(store.complete, manifest)
+    try:
+        await copy_package(store, manifest, layout, limit_bytes=limit_bytes)
+        site = await build_environment(store, manifest, interpreter, environments=environments, timeout_s=timeout_s)
+        await anyio.to_thread.run_sync(store.complete, manifest)
+    except OSError as error:
+        raise CapacityError(
+            "RESOURCE_EXHAUSTED",
+            f"{manifest.id} rev {manifest.rev} cannot be staged below {store.root.parent}: {error.strerror or error}",
+            hint="free space there, or let the host's user write it; it is tried again by itself",
+            details={"errno": error.errno, "path": str(error.filename or "")},
+        ) from error
     logger.info("package_complete id=%s rev=%s digest=%s", manifest.id, manifest.rev, manifest.digest)
     return site
 

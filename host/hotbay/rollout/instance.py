@@ -74,6 +74,8 @@ class Instance:
         self.generation: Generation | None = None
         self.ended = anyio.Event()
         self.fault: HostError | None = None
+        self.killed_by: int | None = None
+        """Signal that ended a process which went by itself; never a plugin's word."""
         self.asked_to_stop = False
         self._changed = changed
         self._next_handle = 1
@@ -111,6 +113,7 @@ class Instance:
     def _end(self, exit_status: Exit | None) -> None:
         if self.fault is None:
             self.fault = crashed(self.label, exit_status)
+            self.killed_by = exit_status.signal if exit_status is not None else None
         self.client.close(self.fault)
         self.child.close()
         self.ended.set()
@@ -172,7 +175,8 @@ class Instance:
         if found != sorted(types):
             raise PackageError(
                 "INVALID_PACKAGE",
-                f"{self.label} provides {', '.join(found) or 'no types'}, its manifest says {', '.join(sorted(types))}",
+                f"{self.label} provides {', '.join(found)[:MAX_NAMES_CHARS] or 'no types'}, "
+                f"its manifest says {', '.join(sorted(types))[:MAX_NAMES_CHARS]}",
                 hint="make [tool.hotbay] types and the plugin's registered types equal, and pack again",
             )
         declarations = {t.type: t for t in ready.types}
@@ -323,6 +327,8 @@ class Instance:
                     await self.ended.wait()
 
 
+MAX_NAMES_CHARS: Final = 600
+"""Of names that a plugin gives, in one error."""
 MAX_BLOCK_TOKENS: Final = 65536
 """Largest hash block an instance may ask for: 256 KiB of prompt."""
 

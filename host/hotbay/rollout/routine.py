@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 
-from hotbay.errors import HostError, InputError, PackageError, PluginFault
+from hotbay.errors import CapacityError, HostError, InputError, PackageError, PluginFault
 from hotbay.packages.manifest import Manifest, host_platform
 from hotbay.packages.sources.directory import Offer
 from hotbay.process.launch import LaunchSpec
@@ -29,6 +29,9 @@ from hotbay.rollout.selection import Candidate, Policy, Status, select
 from hotbay.rpc.leases import Generation, Origin
 
 logger = logging.getLogger(__name__)
+
+MAX_SHOWN_CHARS: Final = 4096
+"""Of one text for status or the log: parts of it can be a plugin's words."""
 
 
 class Phase(enum.StrEnum):
@@ -239,8 +242,7 @@ class Routine:
     def _record(self, live: Instance) -> None:
         assert live.generation is not None
         assert live.fault is not None
-        # Only the fault of a process that went by itself names a signal: then a SIGKILL was not the host's.
-        outside = live.fault.details.get("signal") == signal.SIGKILL
+        outside = live.killed_by == signal.SIGKILL
         self._fail(live.generation.origin.digest, live.fault, counts=not outside)
         self.row.restarts += 1
         self._services.changed("crashed", live.label)
@@ -355,23 +357,27 @@ class Routine:
                 instance = await self._launch(manifest, origin, site)
             self._cut_over(instance, offer, origin)
         except HostError as error:
-            self._fail(origin.digest, error, counts=True)
+            self._fail(origin.digest, error, counts=not self._is_no_fault_of_the_package(error))
             self.row.phase = Phase.FAILED
             logger.warning(
                 "candidate_failed plugin=%s rev=%s code=%s: %s",
                 self._id,
                 origin.rev,
                 error.code,
-                error.message,
+                error.message[:MAX_SHOWN_CHARS],
                 extra={"plugin": self._id, "digest": origin.digest, "code": error.code, "hint": error.hint},
             )
         finally:
             self.row.candidate = None
 
+    def _is_no_fault_of_the_package(self, error: HostError) -> bool:
+        """A full disk, or a source that went away under the copy: tried again for as long as it takes."""
+        return self.row.phase is Phase.STAGING and (isinstance(error, CapacityError) or error.code == "FETCH_FAILED")
+
     async def _site(self, offer: Offer) -> Path:
+        """The environment, looked at before every start: the process that went may have changed it."""
         version = self._version(str(offer.manifest.digest))
-        if version.site is None:
-            version.site = await self._services.environments(offer.manifest, offer.layout_path)
+        version.site = await self._services.environments(offer.manifest, offer.layout_path)
         return version.site
 
     async def _launch(self, manifest: Manifest, origin: Origin, site: Path) -> Instance:
@@ -467,7 +473,8 @@ class Routine:
         version.not_before_s = now + verdict.delay_s if isinstance(verdict, Restart) else math.inf
         if math.isinf(version.not_before_s):
             logger.error("plugin_disabled plugin=%s digest=%s code=%s", self._id, digest, error.code)
-        self.row.last_error = Failure(error.code, error.message, error.hint, digest, now)
+        message, hint = error.message[:MAX_SHOWN_CHARS], error.hint[:MAX_SHOWN_CHARS]
+        self.row.last_error = Failure(error.code, message, hint, digest, now)
 
 
 def _policy() -> Policy:

@@ -305,6 +305,7 @@ class PluginClient:
             call.tell(outcome)
 
     def _handle_rare(self, wire: Wire, event: Event) -> None:
+        wire.unasked += 1
         if isinstance(event, HandshakeReceived):
             future = self._handshakes.setdefault(event.type, self._loop.create_future())
             if not future.done():

@@ -2,8 +2,8 @@
 
 It moves bytes and keeps the calls of its link; what events mean is its owner's business. Invariants:
 `write` never raises and never blocks; who can be made to send without end asks `full` before, so that
-at most `MAX_QUEUED_BYTES` and one frame wait for a peer that does not read; after `close` nothing of
-this object is registered with the loop.
+at most `MAX_QUEUED_BYTES` and one frame wait for a peer that does not read; a peer that sends what nobody
+asked for without end is cut off; after `close` nothing of this object is registered with the loop.
 """
 
 import asyncio
@@ -20,6 +20,11 @@ READ_BYTES: Final = 96 * 1024
 """One read of a link. Reads of 128 KiB and more cost 14 µs extra: the allocator maps and unmaps them."""
 MAX_QUEUED_BYTES: Final = 4 * 1024 * 1024
 """Bytes kept for a plugin that does not read; beyond, calls are refused at once."""
+UNASKED_BYTES: Final = 1024 * 1024
+UNASKED_BYTES_PER_S: Final = 256 * 1024
+UNASKED_FRAME_BYTES: Final = 256
+"""What a plugin may send beyond answers: at once, for ever, and what a frame counts for beside its bytes: reading an
+empty one takes some 10 µs. What the SDK sends of itself is a PONG every few seconds."""
 SILENT_FRAME_S: Final = 1.0
 """A frame begun and then silent for this long, or the oldest call's deadline if longer, is a violation."""
 
@@ -64,11 +69,14 @@ class Wire:
         "_lost",
         "_queue",
         "_queued",
+        "_unasked_at_s",
+        "_unasked_bytes",
         "_writing",
         "calls",
         "connection",
         "name",
         "read_fd",
+        "unasked",
         "write_fd",
     )
 
@@ -85,6 +93,10 @@ class Wire:
         self.write_fd = write_fd
         self.connection = Connection(Role.HOST)
         self.calls: dict[int, Call] = {}
+        self.unasked = 0
+        """Frames of the current read that answer no call; counted by `events`."""
+        self._unasked_bytes = 0.0
+        self._unasked_at_s = 0.0
         self._buffer = bytearray(READ_BYTES)
         self._events = events
         self._lost = lost
@@ -171,9 +183,7 @@ class Wire:
             return False
         if count == 0:
             return False
-        events = self.connection.feed(self._buffer[:count])
-        if events:
-            self._events(self, events)
+        self._take(count)
         if self.connection.mid_frame and self.connection.state is LinkState.OPEN:
             self._watch_frame()
         elif self._frame_timer is not None:
@@ -190,9 +200,32 @@ class Wire:
                 return
             if count == 0:
                 return
-            events = self.connection.feed(self._buffer[:count])
-            if events:
-                self._events(self, events)
+            self._take(count)
+
+    def _take(self, count: int) -> None:
+        events = self.connection.feed(self._buffer[:count])
+        if events:
+            self._events(self, events)
+            if self.unasked:
+                self._account(count)
+
+    def _account(self, count: int) -> None:
+        """Let what was not asked for leak away, or end a link on which it does not."""
+        now_s = self._loop.time()
+        leaked = (now_s - self._unasked_at_s) * UNASKED_BYTES_PER_S
+        self._unasked_bytes = max(0.0, self._unasked_bytes - leaked) + count + self.unasked * UNASKED_FRAME_BYTES
+        self._unasked_at_s = now_s
+        self.unasked = 0
+        if self._unasked_bytes > UNASKED_BYTES and self.connection.state is LinkState.OPEN:
+            # What is still in the pipe is not looked at any more.
+            self.connection.close()
+            self._lost(
+                PluginFault(
+                    "PROTOCOL_VIOLATION",
+                    f"the plugin floods its {self.name} link with frames that answer no call",
+                    hint="something in the plugin writes to the host's descriptors; the process is replaced",
+                )
+            )
 
     def _watch_frame(self) -> None:
         if self._frame_timer is not None:

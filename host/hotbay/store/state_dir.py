@@ -32,13 +32,7 @@ class StateDirectory:
             root.mkdir(parents=True, exist_ok=True, mode=0o755)
             lock_fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            problem = Problem(
-                "CONFIG_INVALID",
-                f"the state directory {root} cannot be used: {error.strerror}",
-                path="state_dir",
-                hint="set state_dir to a directory that the host's user may write",
-            )
-            raise InputError([problem]) from error
+            raise unusable(root, error) from error
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -54,16 +48,35 @@ class StateDirectory:
         return cls(root, lock_fd, _read_number(root / "generation"))
 
     def next_generation(self) -> int:
-        """A number that no instance of this state directory ever had."""
+        """A number that no instance of this state directory ever had. Raises `CapacityError` when it cannot be kept."""
         if self._next >= self._reserved:
-            self._reserved = self._next + RESERVED_AT_ONCE
-            write_durably(self.root / "generation", str(self._reserved).encode())
+            reserved = self._next + RESERVED_AT_ONCE
+            try:
+                write_durably(self.root / "generation", str(reserved).encode())
+            except OSError as error:
+                raise CapacityError(
+                    "RESOURCE_EXHAUSTED",
+                    f"{self.root / 'generation'} cannot be written: {error.strerror or error}",
+                    hint="free space there, or let the host's user write it; the start is tried again by itself",
+                ) from error
+            self._reserved = reserved
         self._next += 1
         return self._next
 
     def close(self) -> None:
         """Give the lock back."""
         os.close(self._lock_fd)
+
+
+def unusable(root: Path, error: OSError) -> InputError:
+    """What to tell of a state directory that cannot be opened or laid out."""
+    problem = Problem(
+        "CONFIG_INVALID",
+        f"the state directory {root} cannot be used: {error.strerror or error}",
+        path="state_dir",
+        hint="set state_dir to a directory that the host's user may write, with room in it",
+    )
+    return InputError([problem])
 
 
 def _read_number(path: Path) -> int:

@@ -243,3 +243,12 @@ async def test_looking_at_files_makes_no_events(tmp_path):
         with anyio.move_on_after(0.5):
             await too_many.wait()
     assert events <= 3
+
+
+async def test_folder_whose_name_is_no_unicode_is_looked_at_instead(tmp_path):
+    path = tmp_path / os.fsdecode(b"bad\xff") / "c.yaml"
+    path.parent.mkdir()
+    path.write_text("a")
+    async with watching(path, resync_s=0.1) as seen:
+        path.write_text("b")
+        assert (await seen.next()).data == b"b"

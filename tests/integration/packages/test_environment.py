@@ -97,13 +97,8 @@ def blow_up(site: Path) -> None:
     os.truncate(site / "hotbay_echo" / "__init__.py", 8 << 40)
 
 
-def put_pipe_for_record(site: Path) -> None:
-    (site.parent / "record.json").unlink()
-    os.mkfifo(site.parent / "record.json")
-
-
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("harm", [put_pipe, blow_up, put_pipe_for_record])
+@pytest.mark.parametrize("harm", [put_pipe, blow_up])
 async def test_nothing_in_a_changed_environment_holds_the_look_up(
     store: BlobStore, packed: Packed, harm: Callable[[Path], None]
 ) -> None:

@@ -1,5 +1,6 @@
 """The watched folder: content makes events, nothing else does, and nothing that changes content is missed."""
 
+import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -189,3 +190,21 @@ async def test_silent_file_system_is_looked_at_again(
         await next_scan(scans)
         write_package(folder / "r1", rev=1)
         await next_revs(scans, [1])
+
+
+@pytest.mark.parametrize("entry", ["good/blobs", ".", "bad"])
+async def test_name_that_is_no_unicode_does_not_end_the_watch(
+    folder: Path, write_package: PackageWriter, entry: str
+) -> None:
+    """The watcher cannot say such a name, and cannot watch a folder that is called so."""
+    write_package(folder / "good", rev=1)
+    async with watching(folder, resync_s=0.3) as scans:
+        assert len((await next_scan(scans)).offers) == 1
+        name = folder / entry / os.fsdecode(b"\xff")
+        if entry == "bad":
+            name.mkdir(parents=True)
+        else:
+            name.write_bytes(b"")
+        write_package(folder / "better", rev=2)
+        while len((await next_scan(scans)).offers) < 2:
+            pass

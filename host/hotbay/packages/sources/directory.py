@@ -19,7 +19,6 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 from watchfiles import Change, awatch
-from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from hotbay.errors import HostError, Place, Problem
 from hotbay.packages.layout import NOT_COMPLETE_YET, FileDigests, read_layout
@@ -159,18 +158,25 @@ class DirectorySource:
             folder, _, last = path.rpartition("/")
             return folder != parent or last == self.path.name
 
-        try:
-            async for _ in awatch(
-                *paths,
-                watch_filter=concerns,
-                step=_STEP_MS,
-                debounce=_DEBOUNCE_MS,
-                recursive=False,
-                stop_event=bell.stop,
-            ):
+        while not bell.stop.is_set():
+            try:
+                async for _ in awatch(
+                    *paths,
+                    watch_filter=concerns,
+                    step=_STEP_MS,
+                    debounce=_DEBOUNCE_MS,
+                    recursive=False,
+                    stop_event=bell.stop,
+                ):
+                    bell.ring()
+            except (OSError, RuntimeError, ValueError, ExceptionGroup) as error:
+                # The watcher gives up at a file's name that is no UTF-8, too. What it raises while it waits comes in a group.
+                logger.warning(
+                    "watch_failed source=%s: looking every %s s instead: %r", self.name, self._resync_s, error
+                )
                 bell.ring()
-        except (OSError, UnicodeError, WatchfilesRustInternalError) as error:
-            logger.warning("watch_failed source=%s: looking every %s s instead: %s", self.name, self._resync_s, error)
+                with anyio.move_on_after(self._resync_s):
+                    await bell.stop.wait()
 
     def _names(self, problems: list[Problem]) -> list[str]:
         try:
@@ -207,7 +213,7 @@ class DirectorySource:
             blobs = self.path / name / "blobs"
             wanted += [self.path / name, blobs, blobs / "sha256"]
         return os.path.realpath(parent), tuple(
-            sorted({os.path.realpath(path) for path in wanted if os.path.isdir(path)})
+            sorted({os.path.realpath(path) for path in wanted if _is_directory(path)})
         )
 
 
@@ -238,6 +244,13 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         return entry.is_dir()
     except OSError:
         return True
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _is_unicode(name: str) -> bool:

@@ -67,3 +67,11 @@ def test_request_lines_can_be_left_out(access, capsys):
     said = capsys.readouterr().err
     assert "ready" in said
     assert ("request id=1" in said) is access
+
+
+def test_json_line_has_no_character_that_acts_on_a_terminal():
+    """C1 controls and DEL may stand in JSON as they are."""
+    record = logging.makeLogRecord({"msg": "a\x9b2J\x7f\x1b", "levelname": "INFO"})
+    line = JsonFormatter().format(record)
+    assert line.isprintable()
+    assert json.loads(line)["msg"] == "a\x9b2J\x7f\x1b"
