@@ -168,7 +168,8 @@ async def test_m04_a_trickling_answer_ends_at_the_budget(server) -> None:
     async def trickle(writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         with suppress(ConnectionError):
-            for _ in range(1000):
+            # uvloop raises at a write to a closed transport, where asyncio only warns.
+            while not writer.is_closing():
                 writer.write(b"#")
                 await writer.drain()
                 await asyncio.sleep(0.02)  # the slowness itself, not a wait for something
