@@ -5,7 +5,7 @@ not print as escapes: the name of a file in a source need be no Unicode, and the
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 from hotbay.datalayer.endpoint import EndpointMetadata
@@ -16,7 +16,6 @@ from hotbay.rollout.routine import Failure, Row
 from hotbay.rollout.supervisor import Supervisor
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import Binding
-from hotbay.scheduling.plan import Plan
 from hotbay.scheduling.router import Router
 
 
@@ -45,7 +44,7 @@ class StatusPage:
             "isolation": self._isolation,
             "plan": plan.number if plan is not None else None,
             "plugins": [_plugin(row, generations) for row in (supervisor.rows if supervisor is not None else ())],
-            "bindings": [self._binding(b) for b in _bindings(plan)] if plan is not None else [],
+            "bindings": [self._binding(b) for b in plan.bindings] if plan is not None else [],
             "endpoints": [self._endpoint(e) for e in self._endpoints.endpoints()],
             "problems": [printable(str(problem)) for problem in all_problems],
         }
@@ -81,30 +80,6 @@ class StatusPage:
             "scrape_errors": scrape.errors if scrape is not None else 0,
             "last_scrape_error": scrape.last_error if scrape is not None else "",
         }
-
-
-def _bindings(plan: Plan) -> Iterator[Binding]:
-    """Every binding of a plan, once."""
-    found: dict[tuple[str, str], Binding] = {}
-    for binding in _all_bindings(plan):
-        found.setdefault((binding.ref, str(binding.point)), binding)
-    yield from found.values()
-
-
-def _all_bindings(plan: Plan) -> Iterator[Binding]:
-    yield from plan.absent
-    for stage in plan.producers:
-        for call in stage:
-            yield from call.bindings
-    for profile in plan.profiles.values():
-        yield from profile.absent
-        for stage in profile.stages:
-            for call in stage:
-                yield from call.bindings
-        yield profile.picker.binding
-    yield plan.handler.binding
-    for learner in plan.learners:
-        yield learner.binding
 
 
 def _number(value: float) -> float | None:

@@ -136,8 +136,9 @@ class Supervisor:
             if plugin_id not in self._routines:
                 routine = self._routines[plugin_id] = Routine(plugin_id, self._services, self._group)
                 self._group.start_soon(routine.run)
+        offers = self._offers()
         for plugin_id, routine in self._routines.items():
-            routine.offer([o for o in self._offers() if o.manifest.id == plugin_id])
+            routine.offer([o for o in offers if o.manifest.id == plugin_id])
 
     def refs_changed(self) -> None:
         """Default producers were added: their packages are needed too, and live processes lack their refs."""

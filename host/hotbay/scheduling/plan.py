@@ -126,6 +126,18 @@ class Plan:
     generations: tuple[Generation, ...]
     fail_closed_absent: tuple[str, ...]
 
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """Every use of a ref at a point, each once."""
+        uses = [*self.absent, *(b for stage in self.producers for call in stage for b in call.bindings)]
+        for profile in self.profiles.values():
+            uses += [*profile.bindings, profile.picker.binding]
+        uses += [self.handler.binding, *(learner.binding for learner in self.learners)]
+        found: dict[tuple[str, str], Binding] = {}
+        for use in uses:
+            found.setdefault((use.ref, use.point), use)
+        return tuple(found.values())
+
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:

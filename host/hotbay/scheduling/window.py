@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from hotbay_sdk.protocol import ErrorCode, ValueRefusedError
+from hotbay_sdk.protocol import ErrorCode, Value, ValueRefusedError
 
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.errors import HostError
@@ -232,11 +232,11 @@ class Window:
             if self._late:
                 self._fail_queue(outcome.code)
 
-    def _apply(self, batch: list[tuple[Cycle, RemoteCall]], result: Outcome) -> None:
+    def _apply(self, batch: list[tuple[Cycle, RemoteCall]], result: Value) -> None:
         call = batch[0][1]
         cycles = [cycle for cycle, _ in batch]
         try:
-            good = not isinstance(result, HostError) and call.apply(cycles, result, self._tally)
+            good = call.apply(cycles, result, self._tally)
         except BadResultError as error:
             label = self._generation.client.label
             logger.warning("plugin_bad_result", extra={"plugin": label, "error": str(error)})

@@ -272,3 +272,21 @@ def test_misspelt_type_that_a_source_offers_names_the_right_one():
     found = TypeIndex.build([("standard", ["queue-scorer"])], {}).resolve("queue-scorre", PLACE)
 
     assert found.hint == "did you mean 'queue-scorer'?"
+
+
+def test_bindings_of_a_plan_are_every_use_once() -> None:
+    refs = Refs()
+    refs.remote("s", ["score"], generation(1))
+    refs.remote("p", ["produce", "pre_request"], generation(2), produces=["X.y"])
+    refs.remote("gone", ["filter"], None)
+    refs.builtin("max-score-picker")
+    refs.remote("h", ["profile_handler"], generation(3))
+    plan = refs.compile({"a": ["s", "gone", "max-score-picker"], "b": ["s", "max-score-picker"]})
+    assert sorted((b.ref, str(b.point)) for b in plan.bindings) == [
+        ("gone", "filter"),
+        ("h", "profile_handler"),
+        ("max-score-picker", "pick"),
+        ("p", "pre_request"),
+        ("p", "produce"),
+        ("s", "score"),
+    ]
