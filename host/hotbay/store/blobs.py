@@ -1,39 +1,39 @@
-"""Content-addressed blobs: staged, verified, made durable, then named. Completion records are written last.
+"""Content-addressed blobs: staged, verified, made durable, then named.
 
     <root>/blobs/sha256/<hex>     whole, verified, read-only; a file under this name is never partial
-    <root>/parts/<hex>.part       being written, under an exclusive lock; worthless after a crash
-    <root>/complete/<hex>.json    every blob of the manifest of this digest is in place
+    <root>/parts/<hex>.part       being written, under an exclusive lock; taken up again after a crash (see `parts`)
 
 Invariants: a blob gets its name by rename, after length and sha256 matched and the bytes were synced. Writers of
 one digest take turns on its part file and the second finds the work done. A crash at any point leaves at most a
-part file, which the next writer of that digest or `sweep` discards. Methods block: call them from a worker thread.
+part file. While blobs are collected, one that somebody asked for since the collection began is left alone.
+Methods block: call them from a worker thread; calls may overlap.
 """
 
-import errno
-import fcntl
 import hashlib
-import json
 import logging
-import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, cast
+from typing import Final, Protocol
 
 from hotbay.errors import CapacityError, PackageError
 from hotbay.store.digests import Digest, hex_of, parse_digest
+from hotbay.store.files import open_regular, sync_directory
+from hotbay.store.part_files import PartPaths, sweep_parts
+from hotbay.store.parts import PartFile
 
 logger = logging.getLogger(__name__)
 
 # Large enough that system calls do not matter beside hashing, small enough to stop an overlong source at once.
 _CHUNK_BYTES: Final = 1 << 20
-# A record names a few dozen blobs; whatever is larger was not written here.
-_RECORD_LIMIT_BYTES: Final = 1 << 20
-_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# A manifest, the largest thing that is read as a whole, is 100 KiB.
+_READ_LIMIT_BYTES: Final = 1 << 20
+# What `stat` counts in, whatever the file system's own blocks are.
+_BLOCK_BYTES: Final = 512
 
-__all__ = ["BlobStore", "Described", "Named", "open_regular", "sync_directory", "write_durably"]
+__all__ = ["BlobStore", "Named"]
 
 
 class Named(Protocol):
@@ -45,25 +45,16 @@ class Named(Protocol):
     def size(self) -> int: ...
 
 
-class Described(Protocol):
-    """What a completion record is about; `packages.manifest.Manifest` is one."""
-
-    @property
-    def digest(self) -> Digest: ...
-    @property
-    def blobs(self) -> Sequence[Named]: ...
-    def canonical_bytes(self) -> bytes: ...
-
-
 class BlobStore:
-    """Blobs and completion records under one directory, which this process may share with others."""
+    """Blobs under one directory, which this process may share with others."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._blobs = root / "blobs" / "sha256"
         self._parts = root / "parts"
-        self._complete = root / "complete"
-        for folder in (self._blobs, self._parts, self._complete):
+        self._demand_lock = threading.Lock()
+        self._demanded: set[Digest] | None = None
+        for folder in (self._blobs, self._parts):
             folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, digest: Digest) -> Path:
@@ -72,13 +63,14 @@ class BlobStore:
 
     def has(self, digest: Digest, *, size: int | None = None) -> bool:
         """Whether the blob is here whole. Its bytes were verified when they were written."""
+        self._note_demand(digest)
         try:
             found = self.path(digest).stat()
         except FileNotFoundError:
             return False
         return stat.S_ISREG(found.st_mode) and size in (None, found.st_size)
 
-    def read(self, digest: Digest, *, limit_bytes: int = _RECORD_LIMIT_BYTES) -> bytes:
+    def read(self, digest: Digest, *, limit_bytes: int = _READ_LIMIT_BYTES) -> bytes:
         """A small blob's bytes, verified again. Raises PackageError when it is absent, larger or damaged."""
         with open_regular(self.path(digest)) as source:
             content = source.read(limit_bytes + 1)
@@ -101,169 +93,108 @@ class BlobStore:
             return self.put_stream(iter(lambda: opened.read(_CHUNK_BYTES), b""), digest, size)
 
     def put_stream(self, chunks: Iterable[bytes], digest: Digest, size: int) -> bool:
-        """Stores the bytes of `chunks` (from the blob's first byte on). Contract as `copy_in`.
+        """Stores the bytes of `chunks`, from the blob's first byte on, in one attempt. Contract as `copy_in`.
 
         At most `size` bytes and one chunk are taken from a source that is longer than it said.
         """
-        if self.has(digest, size=size):
-            return False
-        with self._locked_part(digest, size) as (part, descriptor):
-            if self.has(digest, size=size):
-                part.unlink(missing_ok=True)
+        with self.part(digest, size) as part:
+            if part.present:
                 return False
+            part.restart(None)
             try:
-                self._fill(descriptor, chunks, digest, size)
+                for chunk in chunks:
+                    part.write(chunk)
+                part.finish()
             except BaseException:
-                part.unlink(missing_ok=True)
+                part.restart(None)
                 raise
-            part.replace(self.path(digest))
-            sync_directory(self._blobs)
         return True
+
+    def part(self, digest: Digest, size: int, *, wait: bool = True) -> PartFile:
+        """The blob's part, to be entered: for one writer at a time, at where an earlier attempt ended.
+
+        This call does not block; see `PartFile` for what entering does.
+        """
+        self._note_demand(digest)
+        return PartFile(PartPaths.of(self._parts, self.path(digest)), digest, size, wait=wait)
 
     def put_bytes(self, content: bytes, digest: Digest) -> bool:
         return self.put_stream([content], digest, len(content))
 
-    def complete(self, manifest: Described) -> None:
-        """Records that the package is complete. Raises PackageError FETCH_FAILED if a blob is not in place."""
-        missing = [blob.digest for blob in manifest.blobs if not self.has(blob.digest, size=blob.size)]
-        if missing:
-            raise PackageError(
-                "FETCH_FAILED",
-                f"{len(missing)} of {len(manifest.blobs)} blobs of {manifest.digest} are not in the store",
-                details={"missing": missing},
-            )
-        self.put_bytes(manifest.canonical_bytes(), manifest.digest)
-        record = {"blobs": [{"digest": b.digest, "size": b.size} for b in manifest.blobs], "digest": manifest.digest}
-        content = json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
-        write_durably(self._complete / f"{hex_of(manifest.digest)}.json", content)
+    def is_whole(self, blobs: Iterable[Named], *, rehash: bool = False) -> bool:
+        """Whether all of them are here with their sizes; with `rehash`, with their bytes as well."""
+        return all(self.has(b.digest, size=b.size) and (not rehash or self._is_sound(b.digest)) for b in blobs)
 
-    def is_complete(self, digest: Digest) -> bool:
-        """Whether the record exists and all that it names is still in place."""
-        try:
-            with (self._complete / f"{hex_of(digest)}.json").open("rb") as opened:
-                record = json.loads(opened.read(_RECORD_LIMIT_BYTES))
-            named = [(parse_digest(blob["digest"]), int(blob["size"])) for blob in record["blobs"]]
-        except FileNotFoundError:
-            return False
-        except (ValueError, KeyError, TypeError):
-            logger.warning("completion_record_unreadable digest=%s", digest)
-            return False
-        return self.has(digest) and all(self.has(name, size=size) for name, size in named)
+    def present(self) -> dict[Digest, int]:
+        """Every blob and its size in bytes."""
+        found = {}
+        for path in self._blobs.iterdir():
+            name = f"sha256:{path.name}"
+            # One that is removed meanwhile is not there.
+            with suppress(FileNotFoundError):
+                if _is_digest(name) and stat.S_ISREG((looked := path.lstat()).st_mode):
+                    found[Digest(name)] = looked.st_size
+        return found
 
-    def completed(self) -> list[Digest]:
-        """Digests of the manifests that are complete, sorted: what can run though every source is silent."""
-        found = [Digest(f"sha256:{entry.stem}") for entry in self._complete.glob("*.json")]
-        return sorted(digest for digest in found if _is_digest(digest) and self.is_complete(digest))
+    def part_bytes(self) -> int:
+        """What the parts take on the disk."""
+        total = 0
+        for path in self._parts.iterdir():
+            with suppress(FileNotFoundError):
+                total += path.lstat().st_blocks * _BLOCK_BYTES
+        return total
 
-    def forget(self, digest: Digest) -> None:
-        """Takes the completion back; blobs stay until they are collected."""
-        (self._complete / f"{hex_of(digest)}.json").unlink(missing_ok=True)
-        sync_directory(self._complete)
-
-    def sweep(self) -> int:
-        """Removes part files that nobody is writing; returns how many. For the start of a host."""
-        removed = 0
-        for part in self._parts.iterdir():
-            descriptor = os.open(part, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                part.unlink(missing_ok=True)
-                removed += 1
-            except BlockingIOError:
-                logger.info("part_file_in_use path=%s", part)
-            finally:
-                os.close(descriptor)
-        return removed
+    def discard(self, digest: Digest) -> None:
+        """Takes a damaged blob away, so that it is fetched again. Nothing happens if it is not there."""
+        self.path(digest).unlink(missing_ok=True)
+        sync_directory(self._blobs)
 
     @contextmanager
-    def _locked_part(self, digest: Digest, size: int) -> Iterator[tuple[Path, int]]:
-        """Holds the exclusive lock of the digest's part file; the lock dies with its holder."""
-        part = self._parts / f"{hex_of(digest)}.part"
-        while True:
-            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                # The holder before us renamed or removed the file that we opened: start over with the name.
-                if not _is_same_file(part, descriptor) and not self.has(digest, size=size):
-                    continue
-                yield part, descriptor
-                return
-            finally:
-                os.close(descriptor)
+    def collection(self) -> Iterator[Callable[[Digest], bool]]:
+        """For removing blobs that nothing needs: gives the function to do it, which says whether it did.
 
-    def _fill(self, descriptor: int, chunks: Iterable[bytes], digest: Digest, size: int) -> None:
+        A blob that anybody asked for (`has`, `part`, `copy_in`, …) since this began is spared: a fetch that found it here
+        relies on it. Raises CapacityError UNAVAILABLE while another collection is under way.
+        """
+        with self._demand_lock:
+            if self._demanded is not None:
+                raise CapacityError(
+                    "UNAVAILABLE", "the store is being collected already", hint="wait until that has ended"
+                )
+            self._demanded = set()
         try:
-            os.ftruncate(descriptor, 0)
-            if size:
-                os.posix_fallocate(descriptor, 0, size)
-            _write_verified(descriptor, chunks, digest, size)
-            os.fchmod(descriptor, 0o444)
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in _FULL_DISK:
-                raise
-            raise CapacityError(
-                "RESOURCE_EXHAUSTED",
-                f"no room for {size} bytes of {digest} below {self.root}",
-                hint="Free space on that file system; the fetch is tried again by itself.",
-                details={"digest": digest, "size": size},
-            ) from error
+            yield self._collect
+            sync_directory(self._blobs)
+        finally:
+            with self._demand_lock:
+                self._demanded = None
 
+    def sweep(self, *, keep: Collection[Digest] | None = None) -> int:
+        """Removes parts that nobody is writing, but those of the blobs to keep; returns how many.
 
-def open_regular(path: Path) -> BinaryIO:
-    """Opens a regular file for reading. Raises PackageError FETCH_FAILED for anything else that may lie there.
+        By default keeps every part that a later attempt can take up.
+        """
+        return sweep_parts(self._parts, keep=None if keep is None else frozenset(hex_of(digest) for digest in keep))
 
-    Non-blocking, so that a named pipe in a watched folder cannot hold the caller up.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise PackageError("FETCH_FAILED", f"{path}: {error.strerror}", details={"path": str(path)}) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise PackageError("FETCH_FAILED", f"{path} is not a regular file", details={"path": str(path)})
-    return cast(BinaryIO, os.fdopen(descriptor, "rb", buffering=0))
+    def _note_demand(self, digest: Digest) -> None:
+        with self._demand_lock:
+            if self._demanded is not None:
+                self._demanded.add(digest)
 
+    def _collect(self, digest: Digest) -> bool:
+        # The lock is held over the removal: who asks later finds the blob gone.
+        with self._demand_lock:
+            if self._demanded is None or digest in self._demanded:
+                return False
+            try:
+                self.path(digest).unlink()
+            except FileNotFoundError:
+                return False
+        return True
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Writes by temporary file, sync and rename: the name holds the old content or the new, never a piece."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        with temporary.open("wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the renames in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_verified(descriptor: int, chunks: Iterable[bytes], digest: Digest, size: int) -> None:
-    hasher = hashlib.sha256()
-    written = 0
-    for chunk in chunks:
-        if written + len(chunk) > size:
-            raise _length_mismatch(digest, expected=size, found="more")
-        hasher.update(chunk)
-        view = memoryview(chunk)
-        while view:
-            done = os.write(descriptor, view)
-            written += done
-            view = view[done:]
-    if written != size:
-        raise _length_mismatch(digest, expected=size, found=written)
-    if hasher.hexdigest() != hex_of(digest):
-        raise _digest_mismatch(digest, "the bytes are not those that the manifest names; publish the package again")
+    def _is_sound(self, digest: Digest) -> bool:
+        with self.path(digest).open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest() == hex_of(digest)
 
 
 def _length_mismatch(digest: Digest, *, expected: int, found: int | str) -> PackageError:
@@ -279,13 +210,6 @@ def _digest_mismatch(digest: Digest, hint: str) -> PackageError:
     return PackageError(
         "DIGEST_MISMATCH", f"blob {digest}: the content has another digest", hint=hint, details={"digest": digest}
     )
-
-
-def _is_same_file(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _is_digest(text: str) -> bool:

@@ -1,7 +1,8 @@
 """The host's state directory: one host at a time, and generation numbers that are never given twice.
 
-Invariants: the exclusive lock is held from `open` to `close` and vanishes with the process, however it
-ends; a generation number is on disk before it is used.
+Invariants: the exclusive lock is held from `open` to `close`, but for the time in which it was handed to a successor,
+and vanishes with the process, however it ends; a generation number is on disk before it is used, and none is given
+without the lock.
 """
 
 import fcntl
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from hotbay.errors import CapacityError, InputError, Problem
-from hotbay.store.blobs import write_durably
+from hotbay.store.files import write_durably
 
 RESERVED_AT_ONCE: Final = 1024
 """Numbers reserved by one write: a restart skips what is left of them, and a start costs no fsync."""
@@ -24,6 +25,7 @@ class StateDirectory:
         self._lock_fd = lock_fd
         self._next = first_generation
         self._reserved = first_generation
+        self._is_locked = True
 
     @classmethod
     def open(cls, root: Path) -> Self:
@@ -34,21 +36,23 @@ class StateDirectory:
         except OSError as error:
             raise unusable(root, error) from error
         try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            _lock(root, lock_fd)
+            return cls(root, lock_fd, _read_number(root / "generation"))
+        except BaseException:
             os.close(lock_fd)
-            raise CapacityError(
-                "UNAVAILABLE",
-                f"the state directory {root} is in use by the host with pid {holder}",
-                hint="stop that host, or give this one a state_dir of its own",
-            ) from error
-        os.ftruncate(lock_fd, 0)
-        os.pwrite(lock_fd, str(os.getpid()).encode(), 0)
-        return cls(root, lock_fd, _read_number(root / "generation"))
+            raise
 
     def next_generation(self) -> int:
-        """A number that no instance of this state directory ever had. Raises `CapacityError` when it cannot be kept."""
+        """A number that no instance of this state directory ever had. Raises `CapacityError` when it cannot be kept.
+
+        UNAVAILABLE while a successor has the lock: it gives the numbers then.
+        """
+        if not self._is_locked:
+            raise CapacityError(
+                "UNAVAILABLE",
+                f"the state directory {self.root} was handed to another host",
+                hint="nothing new is started here; it goes on by itself if that host does not come up",
+            )
         if self._next >= self._reserved:
             reserved = self._next + RESERVED_AT_ONCE
             try:
@@ -63,9 +67,45 @@ class StateDirectory:
         self._next += 1
         return self._next
 
+    def release_lock(self) -> None:
+        """Let a successor take the lock. From here on this process starts and records nothing. Idempotent."""
+        self._is_locked = False
+        fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def reacquire(self) -> None:
+        """Take the lock again, because the successor did not come up. Idempotent.
+
+        Raises `CapacityError` naming the host that has it, `InputError`; this process is without it then as before.
+        """
+        if self._is_locked:
+            return
+        _lock(self.root, self._lock_fd)
+        try:
+            # The successor may have used numbers of its own.
+            first = max(self._next, _read_number(self.root / "generation"))
+        except BaseException:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            raise
+        self._next = self._reserved = first
+        self._is_locked = True
+
     def close(self) -> None:
         """Give the lock back."""
         os.close(self._lock_fd)
+
+
+def _lock(root: Path, lock_fd: int) -> None:
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(lock_fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+        raise CapacityError(
+            "UNAVAILABLE",
+            f"the state directory {root} is in use by the host with pid {holder}",
+            hint="stop that host, take its place with --take-over, or give this one a state_dir of its own",
+        ) from error
+    os.ftruncate(lock_fd, 0)
+    os.pwrite(lock_fd, str(os.getpid()).encode(), 0)
 
 
 def unusable(root: Path, error: OSError) -> InputError:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from hotbay.errors import PackageError
-from hotbay.store.blobs import BlobStore, open_regular, write_durably
+from hotbay.store.blobs import BlobStore
 from hotbay.store.digests import Digest, digest_of, hex_of, parse_digest
+from hotbay.store.files import open_regular, write_durably
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -212,43 +213,6 @@ def test_read_is_bounded(store: BlobStore, limit: int, fits: bool) -> None:
     else:
         with pytest.raises(PackageError, match="LENGTH_MISMATCH"):
             store.read(digest, limit_bytes=limit)
-
-
-def test_complete_refuses_while_a_blob_is_missing(store: BlobStore) -> None:
-    manifest = manifest_of(b"one", b"two")
-    store.put_bytes(b"one", digest_of(b"one"))
-    with pytest.raises(PackageError, match="1 of 2 blobs"):
-        store.complete(manifest)
-    assert not store.is_complete(manifest.digest)
-    assert store.completed() == []
-
-
-def test_complete_records_and_keeps_the_manifest(store: BlobStore) -> None:
-    manifest = manifest_of(b"one", b"two")
-    for content in (b"one", b"two"):
-        store.put_bytes(content, digest_of(content))
-    store.complete(manifest)
-    assert BlobStore(store.root).completed() == [manifest.digest]
-    assert store.read(manifest.digest) == manifest.canonical_bytes()
-    store.forget(manifest.digest)
-    assert not store.is_complete(manifest.digest)
-
-
-def test_complete_is_withdrawn_when_a_blob_disappears(store: BlobStore) -> None:
-    manifest = manifest_of(b"one")
-    store.put_bytes(b"one", digest_of(b"one"))
-    store.complete(manifest)
-    store.path(digest_of(b"one")).unlink()
-    assert not store.is_complete(manifest.digest)
-
-
-@pytest.mark.parametrize("record", [b"", b"[]", b"{}", b'{"blobs":[{"digest":"sha256:../x","size":1}]}', b"\xff"])
-def test_unreadable_record_is_no_completion(store: BlobStore, record: bytes) -> None:
-    digest = digest_of(b"manifest")
-    (store.root / "complete" / f"{hex_of(digest)}.json").write_bytes(record)
-    (store.root / "complete" / "notes.json").write_bytes(record)
-    assert not store.is_complete(digest)
-    assert store.completed() == []
 
 
 def test_open_regular_refuses_pipes_without_blocking(tmp_path: Path) -> None:

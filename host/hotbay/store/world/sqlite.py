@@ -1,0 +1,262 @@
+"""The world in one SQLite file: crash-safe, and whole or refused.
+
+- Every transaction is one commit in WAL mode with `synchronous=FULL`: on disk before `transact` returns.
+- The file counts its revisions. A transaction is built on the view in memory and written only if the file is still
+  at that view's revision; otherwise the file is read again and the transaction built anew.
+- One thread at a time works on the file, outside the pool that everybody else's blocking work shares.
+- A file that is damaged, somebody else's, or of a newer schema is refused by name and left as it is.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from hotbay.errors import CapacityError, HostError, InputError, Problem
+from hotbay.store.files import sync_directory
+from hotbay.store.world.changes import Row, apply_changes, view_of
+from hotbay.store.world.codec import decode
+from hotbay.store.world.engine import Change, WorldView
+from hotbay.store.world.migrations import APPLICATION_ID, MIGRATIONS, Migration
+from hotbay.store.world.newest import Newest
+from hotbay.store.world.records import Record
+
+logger = logging.getLogger(__name__)
+
+# Another process holds the file for one commit at most; on a disk that takes longer, trying again later is right.
+_BUSY_TIMEOUT_S: Final = 5.0
+
+T = TypeVar("T")
+
+__all__ = ["SqliteWorld"]
+
+
+class SqliteWorld:
+    """See `World`; `open` is how to get one."""
+
+    def __init__(self, file: "_File", view: WorldView, limiter: anyio.CapacityLimiter) -> None:
+        self._file = file
+        self._newest = Newest(view)
+        self._turn = anyio.Lock()
+        self._limiter = limiter
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, *, migrations: Sequence[Migration] = MIGRATIONS) -> Self:
+        """Open the file, made if there is none, and bring it to the newest schema. The folder must exist.
+
+        Raises:
+            InputError: the file is damaged, no world, of a newer schema, or may not be read and written.
+            CapacityError: RESOURCE_EXHAUSTED when the disk is full, UNAVAILABLE when another process holds the file.
+        """
+        limiter = anyio.CapacityLimiter(1)
+        file, view = await anyio.to_thread.run_sync(_open, path, migrations, limiter=limiter)
+        return cls(file, view, limiter)
+
+    @property
+    def view(self) -> WorldView:
+        """The newest view."""
+        return self._newest.view
+
+    async def transact(self, build: Callable[[WorldView], Iterable[Change]]) -> WorldView:
+        """See `World.transact`.
+
+        Raises CapacityError: RESOURCE_EXHAUSTED when the disk is full or refuses, UNAVAILABLE when the world is closed or
+        another process holds the file; InputError when the file turns out damaged.
+        """
+        async with self._turn:
+            while True:
+                if self._closed:
+                    raise CapacityError("UNAVAILABLE", f"the world {self._file.path} is closed")
+                view, rows = apply_changes(self.view, build(self.view))
+                if not rows:
+                    return view
+                # From here to `publish` nothing can be cancelled: the thread's work is always taken notice of.
+                if await self._run(partial(self._file.write, self.view.revision, rows)):
+                    self._newest.publish(view)
+                    return view
+                logger.info("world_changed_elsewhere path=%s revision=%s", self._file.path, self.view.revision)
+                self._newest.publish(await self._run(self._file.load))
+
+    async def changed(self, after: int) -> WorldView:
+        """See `World.changed`."""
+        return await self._newest.above(after)
+
+    async def close(self) -> None:
+        """Finish what is being written and close the file; the view stays readable. Idempotent."""
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                if not self._closed:
+                    self._closed = True
+                    await self._run(self._file.close)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+class _File:
+    """The connection, for one thread at a time. Blocks."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+
+    def load(self) -> WorldView:
+        """Everything at one revision."""
+        with _explained(self.path, opening=True), _transaction(self._connection, "BEGIN"):
+            (revision,) = self._connection.execute("SELECT revision FROM world").fetchone()
+            rows = self._connection.execute("SELECT kind, key, content FROM records").fetchall()
+        try:
+            return view_of(revision, [_record(*row) for row in rows])
+        except (ValueError, TypeError) as error:
+            raise _damaged(self.path, str(error)) from error
+
+    def write(self, expected: int, rows: Sequence[Row]) -> bool:
+        """All rows and the next revision. False, with nothing written, when the file is not at the expected one."""
+        with _explained(self.path), _transaction(self._connection, "BEGIN IMMEDIATE"):
+            (found,) = self._connection.execute("SELECT revision FROM world").fetchone()
+            if found != expected:
+                return False
+            for row in rows:
+                key = row.key.encode("utf-8", "surrogatepass")
+                if row.content is None:
+                    self._connection.execute("DELETE FROM records WHERE kind = ? AND key = ?", (row.kind, key))
+                else:
+                    put = "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET content = excluded.content"
+                    self._connection.execute(put, (row.kind, key, row.content))
+            self._connection.execute("UPDATE world SET revision = ?", (expected + 1,))
+        return True
+
+    def close(self) -> None:
+        """Moves the log into the file, if nobody else has it open, and lets go of both."""
+        with _explained(self.path):
+            self._connection.close()
+
+
+def _open(path: Path, migrations: Sequence[Migration]) -> tuple[_File, WorldView]:
+    _refuse_lost_main_file(path)
+    is_new = not path.exists()
+    with _explained(path, opening=True):
+        connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        with _explained(path, opening=True):
+            schema = _schema(path, connection, newest=len(migrations))
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            _migrate(path, connection, schema, migrations)
+            damage = [text for (text,) in connection.execute("PRAGMA quick_check(3)") if text != "ok"]
+        if damage:
+            raise _damaged(path, "; ".join(damage))
+        if is_new:
+            sync_directory(path.parent)
+        file = _File(path, connection)
+        return file, file.load()
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _refuse_lost_main_file(path: Path) -> None:
+    """SQLite takes an empty file for a new one and drops the log beside it, with all that is only in there."""
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
+        raise _damaged(path, f"it is empty or gone, and {log.name} beside it is not")
+
+
+def _schema(path: Path, connection: sqlite3.Connection, *, newest: int) -> int:
+    """The schema of a file that is ours and not newer than we are; 0 for a new one. Changes nothing."""
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not tables:
+        return 0
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    if owner != APPLICATION_ID:
+        raise _refused(path, "it is a database of another program", hint="set world.path to a file of its own")
+    (schema,) = connection.execute("SELECT schema FROM world").fetchone()
+    if schema > newest:
+        raise _refused(
+            path,
+            f"it has schema {schema}, written by a newer hotbay; this one knows schemas up to {newest}",
+            hint="run the newer hotbay, or put the copy back that was made before the upgrade",
+        )
+    return int(schema)
+
+
+def _migrate(path: Path, connection: sqlite3.Connection, schema: int, migrations: Sequence[Migration]) -> None:
+    if schema == len(migrations):
+        return
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        for migration in migrations[schema:]:
+            migration(connection)
+        connection.execute("UPDATE world SET schema = ?", (len(migrations),))
+    logger.info("world_migrated path=%s schema=%s was=%s", path, len(migrations), schema)
+
+
+def _record(kind: str, key: bytes, content: bytes) -> Record:
+    record = decode(kind, content)
+    if record.key.encode("utf-8", "surrogatepass") != key:
+        raise ValueError(f"a {kind} lies under the key of another one")
+    return record
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have rolled back already; a rollback that fails too leaves it to the next opening.
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def _explained(path: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turns SQLite's errors into ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _explain(path, error, opening=opening) from error
+
+
+def _explain(path: Path, error: sqlite3.Error, *, opening: bool) -> HostError:
+    # The low byte is the primary code; extended codes refine it.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+        return _damaged(path, str(error))
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return CapacityError(
+            "UNAVAILABLE",
+            f"the world {path} is held by another process: {error}",
+            hint="end the program that has the file open; it is tried again by itself",
+        )
+    if opening and code != sqlite3.SQLITE_FULL:
+        return _refused(path, str(error), hint="let the host's user read and write it and its folder")
+    return CapacityError(
+        "RESOURCE_EXHAUSTED",
+        f"the world {path} cannot be written: {error}",
+        hint="free space there, or let the host's user write it; it is tried again by itself",
+    )
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    return _refused(
+        path,
+        f"it is damaged: {what}",
+        hint=f"put a copy of it back; without one, move {path.name}, {path.name}-wal and {path.name}-shm to another folder "
+        "and start again: packages are found and completed again, while pins, grants, quarantine, disabled plugins, "
+        "the applied lock and history have to be given again",
+    )
+
+
+def _refused(path: Path, what: str, *, hint: str) -> InputError:
+    problem = Problem("CONFIG_INVALID", f"the world {path} cannot be used: {what}", path="world.path", hint=hint)
+    return InputError([problem])
