@@ -15,20 +15,27 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_
 from hotbay.config.documents import Document, read_document, refuse, refused
 from hotbay.config.host_fields import (
     Address,
+    AdminAddress,
+    DigestText,
     Duration,
     FilePath,
+    Label,
     ListenAddress,
     Name,
+    PinValue,
     PositiveDuration,
     Section,
     Size,
     Surroundings,
     Token,
+    UnixAddress,
     Url,
     only,
 )
 from hotbay.config.model_problems import problems_of
-from hotbay.config.wording import Path, not_supported, path_text, quoted
+from hotbay.config.source_config import BUNDLED, Source, source_conflicts
+from hotbay.config.swap_config import Swap
+from hotbay.config.wording import path_text, quoted
 from hotbay.errors import Place, Problem
 
 __all__ = [
@@ -38,6 +45,7 @@ __all__ = [
     "Budget",
     "EndpointEntry",
     "HostConfig",
+    "HostEntry",
     "Isolation",
     "Limits",
     "Listen",
@@ -46,17 +54,15 @@ __all__ = [
     "Restart",
     "Scheduling",
     "Scrape",
-    "Source",
     "Supervise",
-    "Swap",
     "Trust",
+    "WorldEntry",
     "host_config_schema",
     "load_host_config",
 ]
 
 API_VERSION: Final = "hotbay/v1alpha1"
 KIND: Final = "HostConfig"
-BUNDLED: Final = "bundled"
 
 _LEVEL_NONE_ONLY = only(
     dict.fromkeys(
@@ -67,12 +73,27 @@ _LEVEL_NONE_ONLY = only(
 
 
 class Listen(Section):
-    """Where the host listens. Metrics share the port of `http`."""
-
-    later: ClassVar[Mapping[str, str]] = {"admin": "the admin interface comes with a later release"}
+    """Where the host listens. Metrics share the port of `http`; `admin` is for the commands of the same user."""
 
     http: Address = ListenAddress("127.0.0.1", 8080)
     metrics: Literal["same"] = "same"
+    admin: AdminAddress = UnixAddress(FileSystemPath("admin.sock"))
+
+
+class WorldEntry(Section):
+    """Where the host keeps what it knows: in a file below the state directory, or in memory until it ends."""
+
+    later: ClassVar[Mapping[str, str]] = {"root": "there is one world per state directory"}
+
+    engine: Literal["sqlite", "memory"] = "sqlite"
+    path: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "world.db"
+
+
+class HostEntry(Section):
+    """An interpreter that plugins run on, and its platform tag. Without `interpreter`: the host's own."""
+
+    platform: Annotated[str, Field(max_length=128, pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$")]
+    interpreter: FilePath | None = None
 
 
 class Scheduling(Section):
@@ -97,59 +118,34 @@ class EndpointEntry(Section):
         return self.name or f"{self.url.host.replace(':', '-')}-{self.url.port}"
 
 
-class Source(Section):
-    """A folder of packages. The source `bundled` without a folder is what comes with the host."""
-
-    later: ClassVar[Mapping[str, str]] = {
-        "oci_layout": "use `directory` with a layout folder inside",
-        "http": "remote sources come with a later release",
-        "registry": "remote sources come with a later release",
-    }
-
-    name: Token
-    directory: Annotated[FilePath | None, Field(validate_default=False)] = None
-    dev: bool = True
-    fetch: Literal["watch", "once", "off"] = "watch"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_directory_is_absent(cls, value: object) -> object:
-        if isinstance(value, dict) and value.get("directory") == "":
-            return {key: item for key, item in value.items() if key != "directory"}
-        return value
-
-
 class PackageEntry(Section):
     """What is different for one package."""
 
     later: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("publisher", "channel", "pin", "tenant", "key", "replicas", "standby", "grants", "concurrency"),
-        "it comes with a later release",
+        ("tenant", "replicas", "concurrency"), "it comes with a later release"
     )
 
     id: Token
-    start: Annotated[Literal["eager"], only({"first-use": "write `start: eager`, which is the default"})] = "eager"
+    publisher: Label | None = None
+    channel: Literal["release", "dev"] | None = None
+    pin: PinValue | None = None
+    key: Label = ""
+    standby: int = Field(default=0, ge=0, le=1)
+    start: Literal["eager", "first-use"] = "eager"
+    idle_s: PositiveDuration | None = Field(default=None, alias="idle")
+    grants: Annotated[tuple[Label, ...], Field(strict=False)] = ()
     isolation: Annotated[Literal["none"] | None, _LEVEL_NONE_ONLY] = None
     hello_s: PositiveDuration = Field(default=5.0, alias="hello")
     ready_s: PositiveDuration = Field(default=30.0, alias="ready")
 
 
 class Binding(Section):
-    """What the EndpointPickerConfig has no place for, by plugin ref: failure policy and deadline."""
+    """What the EndpointPickerConfig has no place for, by plugin ref: failure policy, deadline, instance key."""
 
     on_failure: Literal["skip", "neutral", "last_good", "fallback", "fail_closed"] | None = None
     neutral: float = Field(default=0.0, ge=0, le=1)
     deadline_s: PositiveDuration | None = Field(default=None, alias="deadline")
-
-
-class Swap(Section):
-    """How a new version takes over from the live one."""
-
-    later: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("mode", "shadow", "canary", "guard", "approve"), "a new version is cut over as soon as it is ready"
-    )
-
-    drain_s: Duration = Field(default=30.0, alias="drain")
+    key: Label = ""
 
 
 class Restart(Section):
@@ -193,16 +189,21 @@ class Trust(Section):
     unsigned: Annotated[
         Literal["dev"], only({"refuse": "signatures come with a later release: write `unsigned: dev`"})
     ] = "dev"
+    denied: Annotated[tuple[DigestText, ...], Field(strict=False)] = ()
 
 
 class Limits(Section):
-    """Bounds on what the host takes in."""
-
-    later: ClassVar[Mapping[str, str]] = {"fetch_concurrency": "packages are read from folders, one after another"}
+    """Bounds on what the host takes in and keeps. `fetch_concurrency` is per package; 0 is no limit."""
 
     body_bytes: Size = Field(default=16 << 20, alias="body")
     header_bytes: Size = Field(default=64 << 10, alias="header")
     package_bytes: Size = Field(default=200 << 20, alias="package")
+    fetch_concurrency: int = Field(default=4, ge=0, le=64)
+    fetch_rate_bytes: Size = Field(default=16 << 10, alias="fetch_rate", description="slowest bytes per second")
+    fetch_stall_s: PositiveDuration = Field(default=30.0, alias="fetch_stall")
+    fetch_timeout_s: PositiveDuration = Field(default=900.0, alias="fetch_timeout")
+    store_bytes: Size | None = Field(default=None, alias="store")
+    keep_versions: int = Field(default=3, ge=1, le=1000)
 
 
 class Logging(Section):
@@ -221,25 +222,19 @@ class Scrape(Section):
     interval_s: Duration = Field(default=0.05, alias="interval", ge=0.05)
 
 
-_LATER: Final = "it comes with a later release"
-
-
 class HostConfig(Section):
     """All of a host's configuration; every key is optional."""
 
-    later: ClassVar[Mapping[str, str]] = {
-        "world": "state is kept in files under `state_dir`",
-        "hosts": "plugins run on the host's own interpreter",
-        "tenants": _LATER,
-    }
+    later: ClassVar[Mapping[str, str]] = {"tenants": "it comes with a later release"}
 
     api_version: Literal["hotbay/v1alpha1"] = Field(default=API_VERSION, alias="apiVersion")
     kind: Literal["HostConfig"] = KIND
     state_dir: FilePath = Field(description="without it XDG_STATE_HOME or HOME has to be set")
+    world: WorldEntry = WorldEntry()
+    hosts: Annotated[tuple[HostEntry, ...], Field(strict=False)] = ()
     listen: Listen = Listen()
-    reload: Annotated[Literal["watch"], only({"manual": "valid changes apply at once: write `reload: watch`"})] = (
-        "watch"
-    )
+    reload: Literal["watch", "manual"] = "watch"
+    lock: FilePath | None = None
     scheduling: Scheduling = Scheduling()
     endpoints: Annotated[tuple[EndpointEntry, ...], Field(strict=False)] = ()
     sources: Annotated[tuple[Source, ...], Field(strict=False)] = (Source(name=BUNDLED),)
@@ -321,24 +316,21 @@ def _conflicts(config: HostConfig, document: Document) -> list[Problem]:
     problems = [
         *_duplicates("endpoints", [entry.effective_name for entry in config.endpoints], document),
         *_duplicates("sources", [source.name for source in config.sources], document),
-        *_duplicates("packages", [package.id for package in config.packages], document),
+        *_duplicates("packages", [_package_key(package) for package in config.packages], document),
+        *_duplicates("hosts", [host.platform for host in config.hosts], document),
     ]
     if config.scheduling.file and config.scheduling.text is not None:
         path = ("scheduling", "text")
         message = "`file` and `text` exclude each other"
         problems.append(Problem("CONFIG_INVALID", message, document.key_place(path), path_text(path)))
     for index, source in enumerate(config.sources):
-        problems.extend(_source_conflicts(source, ("sources", index), document))
+        problems.extend(source_conflicts(source, ("sources", index), document))
     return problems
 
 
-def _source_conflicts(source: Source, path: Path, document: Document) -> Iterator[Problem]:
-    if source.directory is None and source.name != BUNDLED:
-        message = f"a source other than {BUNDLED!r} needs a `directory`"
-        yield Problem("CONFIG_INVALID", message, document.place(path), path_text(path))
-    if not source.dev:
-        hint = "no signature is checked: write `dev: true`, and use only folders that you trust"
-        yield not_supported((*path, "dev"), document.key_place((*path, "dev")), hint)
+def _package_key(package: PackageEntry) -> str:
+    """Name one instance of a package: its id, with the instance key if there is one."""
+    return f"{package.id}/{package.key}" if package.key else package.id
 
 
 def _duplicates(section: str, names: Sequence[str], document: Document) -> Iterator[Problem]:

@@ -25,6 +25,8 @@ _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST: Final = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*(?P<last>{_LABEL})\.?\Z")
 _ADDRESS: Final = re.compile(r"(?:\[(?P<host6>[^\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})\Z")
 _MAX_PORT: Final = 65535
+_REV_LIMIT: Final = 2**64
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _DEFAULT_HTTP_PORT: Final = 80
 
 
@@ -64,6 +66,16 @@ class ListenAddress:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """A socket file; a relative path is relative to the state directory."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,47 @@ def _address(value: object) -> ListenAddress:
     return ListenAddress(host, int(found["port"]))
 
 
+def _admin_address(value: object) -> UnixAddress:
+    expected = "unix:PATH such as unix:admin.sock"
+    if not isinstance(value, str) or not value.startswith("unix:") or len(value) == len("unix:") or "\0" in value:
+        raise refusal(expected, value)
+    return UnixAddress(Path(value.removeprefix("unix:")))
+
+
+def _pin(value: object) -> int | str:
+    """Read a pin: a revision, or the digest of a manifest."""
+    if type(value) is int and 0 <= value < _REV_LIMIT:
+        return value
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return value
+    raise refusal("a revision such as 7, or a digest such as sha256:<64 hex digits>", value)
+
+
+def _remote_url(value: object) -> str:
+    """Check the address of a package source; a plain one only on this machine, or who is between can send anything."""
+    expected = "https://HOST/PATH, or http:// for a loopback address"
+    if not isinstance(value, str):
+        raise refusal(expected, value)
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018  # read for the error that a bad port raises
+    except ValueError as e:
+        raise refusal(expected, value) from e
+    host = parts.hostname or ""
+    if parts.scheme not in ("http", "https") or not _is_host(host) or "@" in parts.netloc or parts.fragment:
+        raise refusal(expected, value, hint="credentials go into `auth`" if "@" in parts.netloc else "")
+    if parts.scheme == "http" and not _is_loopback(host):
+        raise refusal(expected, value, hint="over plain http anybody on the way can send other bytes")
+    return value
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _is_host(host: str) -> bool:
     name = _HOST.match(host)
     if name is not None and not name["last"].isdigit():
@@ -177,3 +230,16 @@ Address = Annotated[
 Url = Annotated[
     EndpointUrl, BeforeValidator(_endpoint_url), WithJsonSchema({"type": "string", "examples": ["http://10.0.0.1:80"]})
 ]
+AdminAddress = Annotated[
+    UnixAddress, BeforeValidator(_admin_address), WithJsonSchema({"type": "string", "examples": ["unix:admin.sock"]})
+]
+PinValue = Annotated[
+    int | str, BeforeValidator(_pin), WithJsonSchema({"type": ["integer", "string"], "examples": [7, "sha256:…"]})
+]
+RemoteUrl = Annotated[
+    str,
+    BeforeValidator(_remote_url),
+    WithJsonSchema({"type": "string", "examples": ["https://plugins.example/stable"]}),
+]
+DigestText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Label = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$")]

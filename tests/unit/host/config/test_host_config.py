@@ -10,6 +10,9 @@ from hotbay.errors import InputError, Place
 from hypothesis import given
 from hypothesis import strategies as st
 
+PIN = "a revision such as 7, or a digest such as sha256:<64 hex digits>"
+REMOTE = "https://HOST/PATH, or http:// for a loopback address"
+
 
 def test_empty_text_gives_the_defaults(host):
     config = host("")
@@ -134,11 +137,7 @@ def test_c15_typo_is_named_with_path_line_and_nearest_name(host_problems, text, 
 @pytest.mark.parametrize(
     "text",
     [
-        "world: {engine: sqlite}",
-        "hosts: []",
         "tenants: []",
-        "reload: manual",
-        "listen: {admin: 'unix:a'}",
         "listen: {http: 'unix:a'}",
         "isolation: {level: strict}",
         "isolation: {level: standard}",
@@ -146,12 +145,10 @@ def test_c15_typo_is_named_with_path_line_and_nearest_name(host_problems, text, 
         "trust: {unsigned: refuse}",
         "trust: {publishers: []}",
         "sources: [{name: bundled, dev: false}]",
-        "sources: [{name: x, directory: x, registry: ghcr.io}]",
         "packages: [{id: a, replicas: 2}]",
-        "packages: [{id: a, pin: 1.2.0}]",
-        "packages: [{id: a, start: first-use}]",
+        "packages: [{id: a, tenant: t}]",
+        "world: {root: default}",
         "packages: [{id: a, isolation: strict}]",
-        "swap: {canary: {share: 0.1}}",
         "logging: {levels: {}}",
         "endpoints: [{url: 'https://a'}]",
     ],
@@ -191,6 +188,16 @@ def test_what_this_release_does_not_carry_out_is_refused_as_that(host_problems, 
         ("endpoints: [{url: 8000}]", "http://HOST:PORT", "the number 8000"),
         ("endpoints: [{url: 'http://[::1'}]", "http://HOST:PORT", "the text 'http://[::1'"),
         ("state_dir: ''", "a path", "the text ''"),
+        ("listen: {admin: '127.0.0.1:1'}", "unix:PATH such as unix:admin.sock", "the text '127.0.0.1:1'"),
+        ("world: {path: ../w}", "a name of letters, digits, '.', '_' and '-'", "the text '../w'"),
+        ("swap: {shadow: {sample: 0}}", "greater than 0", "the number 0"),
+        ("swap: {canary: {share: 1}}", "less than 1", "the number 1"),
+        ("packages: [{id: a, pin: 1.2.0}]", PIN, "the text '1.2.0'"),
+        ("packages: [{id: a, pin: -1}]", PIN, "the number -1"),
+        ("packages: [{id: a, standby: 2}]", "less than or equal to 1", "the number 2"),
+        ("limits: {fetch_concurrency: 65}", "less than or equal to 64", "the number 65"),
+        ("sources: [{name: a, http: 'http://b/c'}]", REMOTE, "the text 'http://b/c'"),
+        ("sources: [{name: a, http: 'https://u:p@b/c'}]", REMOTE, "the text 'https://u:p@b/c'"),
         ("[]", "a mapping", "a list"),
     ],
 )
@@ -227,7 +234,7 @@ def test_fields_that_contradict_each_other_are_refused(host_problems, text):
 
 def test_all_problems_of_all_kinds_come_at_once(host_problems):
     problems = host_problems(
-        "reload: watch\nreload: watch\nworld: {}\nlimitz: {}\nscrape: {interval: 1}\nlisten: {x: 1}\n"
+        "reload: watch\nreload: watch\ntenants: []\nlimitz: {}\nscrape: {interval: 1}\nlisten: {x: 1}\n"
     )
     assert [(p.place.line, p.code) for p in problems] == [
         (2, "DUPLICATE_KEY"),
@@ -286,5 +293,74 @@ def test_weight_of_an_endpoint_is_a_share(host, host_problems, weight, is_good):
 
 
 def test_c26_limit_that_bounds_nothing_is_refused(host_problems):
-    (problem,) = host_problems("limits: {fetch_concurrency: 4}")
-    assert (problem.code, problem.path) == ("NOT_SUPPORTED", "limits.fetch_concurrency")
+    (problem,) = host_problems("packages: [{id: a, concurrency: 4}]")
+    assert (problem.code, problem.path) == ("NOT_SUPPORTED", "packages[0].concurrency")
+
+
+# -- sources and swaps ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{name: x}", "needs one of directory, oci_layout, http, registry, extension"),
+        ("{name: x, directory: x, registry: r.example/n}", "`directory` and `registry` exclude each other"),
+        ("{name: x, directory: x, options: {a: b}}", "`options` are for an `extension`"),
+        ("{name: x, directory: x, ca_file: c}", "`ca_file` is for a source that is `http` or a `registry`"),
+        ("{name: x, directory: x, auth: {token_file: t}}", "`auth` is for a source that is `http` or a `registry`"),
+        ("{name: x, http: 'https://a/b', auth: {username: u}}", "`username` and `password_file` go together"),
+        (
+            "{name: x, http: 'https://a/b', auth: {username: u, password_file: p, token_file: t}}",
+            "`token_file` and `username` exclude each other",
+        ),
+        ("{name: x, http: 'https://a/b', copy: false}", "`copy: false` needs a `directory` or an `oci_layout`"),
+    ],
+)
+def test_fields_of_a_source_that_do_not_go_together_are_refused(host_problems, source, message):
+    (problem,) = host_problems(f"sources: [{source}]")
+    assert problem.code == "CONFIG_INVALID"
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("{name: bundled}", "bundled"),
+        ("{name: a, directory: d}", "directory"),
+        ("{name: a, oci_layout: d}", "oci_layout"),
+        ("{name: a, http: 'http://127.0.0.1:1/x'}", "http"),
+        ("{name: a, http: 'https://a.example/x', auth: {username: u, password_file: p}, ca_file: c}", "http"),
+        ("{name: a, registry: 'r.example:5000/ns/name:v1'}", "registry"),
+        ("{name: a, extension: shelf, options: {path: /x}}", "extension"),
+    ],
+)
+def test_a_source_has_one_place(host, source, kind):
+    assert host(f"sources: [{source}]").sources[0].place_kind == kind
+
+
+def test_steps_of_a_swap_have_the_numbers_of_the_table_and_can_be_off(host):
+    swap = host("").swap
+    assert (swap.mode, swap.approve) == ("overlap", "auto")
+    assert (swap.shadow.sample, swap.shadow.calls, swap.shadow.for_s, swap.shadow.max_difference) == (0.1, 200, 2, None)
+    assert (swap.canary.share, swap.canary.for_s, swap.canary.min_requests) == (0.1, 10, 100)
+    assert (swap.guard.for_s, swap.guard.calls) == (30, 200)
+    off = host("swap: {shadow: off, canary: off, guard: off}").swap
+    assert (off.shadow, off.canary, off.guard) == (None, None, None)
+    assert host("swap: {guard: 5s}").swap.guard.for_s == 5
+
+
+@pytest.mark.parametrize("pin", ["7", f"'sha256:{'a' * 64}'"])
+def test_a_package_can_be_pinned_by_revision_or_digest(host, pin):
+    assert str(host(f"packages: [{{id: a, pin: {pin}}}]").packages[0].pin) == pin.strip("'")
+
+
+def test_one_package_may_have_entries_of_several_instance_keys(host, host_problems):
+    assert [p.key for p in host("packages: [{id: a}, {id: a, key: b}]").packages] == ["", "b"]
+    (problem,) = host_problems("packages: [{id: a, key: b}, {id: a, key: b}]")
+    assert (problem.code, problem.path) == ("DUPLICATE_NAME", "packages[1]")
+
+
+def test_hb20_a_platform_is_listed_once(host, host_problems):
+    assert [h.interpreter for h in host("hosts: [{platform: python-cp311-linux-x86_64}]").hosts] == [None]
+    (problem,) = host_problems("hosts: [{platform: a}, {platform: a}]")
+    assert (problem.code, problem.path) == ("DUPLICATE_NAME", "hosts[1]")
