@@ -1,6 +1,8 @@
-"""Packages: what they are, how they are built, found, checked and turned into an environment.
+"""Packages: what they are, how they are built, found, fetched, checked and turned into an environment.
 
-Import rule: hotbay.errors, hotbay.store, `PROTOCOL_VERSION` of hotbay_sdk.protocol, pydantic, packaging; tools (uv, pip)
-run through anyio. `manifest`, `project` and `archive` are pure but for the file that they are given; `layout`, `bundled`,
-`project_copy` and `project_folder` block; `lock`, `pack`, `environment`, `staging` and `sources` are the shells. Nothing here imports config, process, rollout or scheduling.
+Import rule: hotbay.errors, hotbay.store, `hotbay.config.documents` (references are YAML), `PROTOCOL_VERSION` of
+hotbay_sdk.protocol, pydantic, packaging; tools (uv, pip) run through anyio. `manifest`, `project`, `drip` and `ref_changes`
+are pure, `archive` but for the file that it is given; `layout`, `bundled`, `tree`, `project_copy` and `project_folder` block;
+`ref_watch` writes what sources show into the world, `fetch` makes a package runnable. Nothing here imports process, rollout
+or scheduling.
 """

@@ -1,7 +1,7 @@
 """Screens wheels before anything is unpacked. Reads the given file; decides; repairs nothing.
 
 A wheel is refused, with the name of the entry, for: a path that is absolute or leaves the root, a symlink or special
-file, encryption, two names that are equal on some file system (case, Unicode form), `.pth` files and
+file, encryption, two names that are equal on some file system (case, Unicode form), a file that is a folder too, `.pth` files and
 `sitecustomize` (they run at the start of the interpreter), a module of the standard library, files that RECORD does
 not list or lists with another hash, `.data` other than scripts and data, and size or ratio over the limits. Limits
 hold for bytes actually unpacked, not for what the headers say. Across the wheels of one package: a file from two
@@ -13,6 +13,7 @@ import csv
 import hashlib
 import io
 import stat
+import struct
 import sys
 import unicodedata
 import zipfile
@@ -39,6 +40,11 @@ _SDK_MODULE: Final = "hotbay_sdk"
 _SDK_DISTRIBUTION: Final = "hotbay-sdk"
 _SCHEMES: Final = ("scripts", "data")
 _ENCRYPTED: Final = 0x1
+# The record at the end of an archive: where the table of entries is, and how long. A 64-bit archive has a locator before.
+_END: Final = struct.Struct("<4s4H2LH")
+_LOCATOR_BYTES: Final = 20
+# Of the table, for each entry that is allowed: its fixed part and a path of usual length.
+_ENTRY_BYTES: Final = 256
 
 __all__ = ["ArchiveLimits", "WheelFacts", "screen_package", "screen_wheel"]
 
@@ -76,10 +82,9 @@ def screen_wheel(path: Path, filename: str, *, limits: ArchiveLimits | None = No
     limits = limits or ArchiveLimits()
     name, version, _, _ = parse_wheel_filename(filename)
     try:
+        _check_directory(path, filename, limits)
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
-            if len(infos) > limits.entries:
-                raise _refused(filename, "", f"{len(infos)} entries, allowed {limits.entries}")
             _check_names(filename, infos)
             files = [info for info in infos if not info.is_dir()]
             info_directory = _info_directory(filename, files, name)
@@ -110,15 +115,45 @@ def screen_package(wheels: Iterable[WheelFacts]) -> None:
             owners[_folded(name)] = wheel.filename
 
 
+def _check_directory(path: Path, filename: str, limits: ArchiveLimits) -> None:
+    """Counts the entries before a library makes an object of each: a hundred thousand empty ones are 60 MB of memory.
+
+    The table of entries has to be where it is without searching: no comment, no 64-bit form (that is for archives over
+    4 GiB), so that every reader finds the same one.
+    """
+    with path.open("rb") as opened:
+        size = opened.seek(0, io.SEEK_END)
+        opened.seek(max(0, size - _LOCATOR_BYTES - _END.size))
+        tail = opened.read()
+        end = tail[-_END.size :]
+        if len(end) < _END.size or not end.startswith(b"PK\x05\x06") or tail.startswith(b"PK\x06\x07"):
+            raise _refused(filename, "", "no readable zip archive: its end is not that of a plain one")
+        _, _, _, _, _, table_bytes, table_at, comment_bytes = _END.unpack(end)
+        if comment_bytes or table_at + table_bytes + _END.size != size:
+            raise _refused(filename, "", "no readable zip archive: it holds more than its entries")
+        if table_bytes > limits.entries * _ENTRY_BYTES:
+            raise _refused(filename, "", f"a table of {table_bytes} bytes, allowed {limits.entries * _ENTRY_BYTES}")
+        opened.seek(table_at)
+        count = opened.read(table_bytes).count(b"PK\x01\x02")
+    if count > limits.entries:
+        raise _refused(filename, "", f"{count} entries, allowed {limits.entries}")
+
+
 def _check_names(filename: str, infos: list[zipfile.ZipInfo]) -> None:
     seen: dict[str, str] = {}
     for info in infos:
-        name = info.filename
+        # The library ends a name at its first NUL, and keeps the whole one here.
+        name = info.orig_filename
         if broken := _broken_path(name) or _broken_kind(info) or _forbidden(name):
             raise _refused(filename, name, broken)
         if other := seen.get(_folded(name)):
             raise _refused(filename, name, f"it and {other!r} are one file on some file systems")
         seen[_folded(name)] = name
+    for folded, name in seen.items():
+        for parent in PurePosixPath(folded).parents:
+            other = seen.get(str(parent), "/")
+            if not other.endswith("/"):
+                raise _refused(filename, name, f"{other!r} is a file, and cannot be its folder")
 
 
 def _broken_path(name: str) -> str:

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hotbay.errors import InputError, PackageError, Problem
 from hotbay.packages.manifest import ARTIFACT_TYPE, MANIFEST_LIMIT_BYTES, MANIFEST_MEDIA_TYPE, Manifest, parse_manifest
-from hotbay.store.blobs import open_regular
 from hotbay.store.digests import DIGEST_PATTERN, Digest, digest_of, hex_of
+from hotbay.store.files import open_regular
 
 NOT_COMPLETE_YET: Final = "NOT_COMPLETE_YET"
 
@@ -31,13 +31,21 @@ _INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 _IMAGE_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 _TITLE: Final = "org.opencontainers.image.title"
 _MARKER_BYTES: Final = b'{"imageLayoutVersion":"1.0.0"}'
-# One layout may hold a plugin's build for every platform, and a few image tools add entries of their own.
-_IMAGE_LIMIT_COUNT: Final = 64
+# One layout may hold every revision that a publisher or a store keeps, for every platform, and entries of image tools.
+_IMAGE_LIMIT_COUNT: Final = 1000
 _CHUNK_BYTES: Final = 1 << 20
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
-__all__ = ["NOT_COMPLETE_YET", "FileDigests", "blob_path", "read_layout", "write_layout"]
+__all__ = [
+    "NOT_COMPLETE_YET",
+    "FileDigests",
+    "blob_path",
+    "layout_folders",
+    "read_layout",
+    "survey_layout",
+    "write_layout",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,11 @@ def blob_path(layout: Path, digest: Digest) -> Path:
     return layout / "blobs" / "sha256" / hex_of(digest)
 
 
+def layout_folders(layout: Path) -> tuple[Path, ...]:
+    """The folders of a layout, all of whose direct entries are its files."""
+    return layout, layout / "blobs", layout / "blobs" / "sha256"
+
+
 def read_layout(layout: Path, *, digests: FileDigests | None = None) -> tuple[Manifest, ...]:
     """Manifests of the plugin packages in a layout, every blob of which is there and has its digest.
 
@@ -128,18 +141,56 @@ def read_layout(layout: Path, *, digests: FileDigests | None = None) -> tuple[Ma
         PackageError: NOT_COMPLETE_YET while something is missing, short or cut off; LENGTH_MISMATCH, DIGEST_MISMATCH
             or INVALID_PACKAGE when waiting cannot help.
     """
+    manifests, errors = survey_layout(layout, digests=digests)
+    if errors:
+        raise errors[0]
+    return manifests
+
+
+def survey_layout(
+    layout: Path, *, digests: FileDigests | None = None
+) -> tuple[tuple[Manifest, ...], tuple[PackageError, ...]]:
+    """As `read_layout`, but what is wrong with one package of the layout does not hide the others.
+
+    Raises as `read_layout` what concerns the layout as a whole.
+    """
     digests = digests or FileDigests()
     for name in ("oci-layout", "index.json"):
         if not (layout / name).exists():
             raise _not_yet(layout, f"{name} is missing")
     _parse(_Marker, _read_bounded(layout / "oci-layout"), layout, "oci-layout", verified=False)
     index = _parse(_Index, _read_bounded(layout / "index.json"), layout, "index.json", verified=False)
-    plugins = [entry for entry in index.manifests if entry.media_type == _IMAGE_TYPE]
-    found = [_read_image(layout, entry, digests) for entry in plugins]
-    manifests = tuple(manifest for manifest in found if manifest is not None)
-    if not manifests:
+    manifests: list[Manifest] = []
+    errors: list[PackageError] = []
+    for entry in _entries(layout, index, errors):
+        try:
+            found = _read_image(layout, entry, digests)
+        except PackageError as error:
+            errors.append(error)
+        else:
+            manifests += [found] if found is not None and found not in manifests else []
+    if not manifests and not errors:
         raise PackageError("INVALID_PACKAGE", f"{layout}: holds no {ARTIFACT_TYPE}")
-    return manifests
+    return tuple(manifests), tuple(errors)
+
+
+def _entries(layout: Path, index: _Index, errors: list[PackageError]) -> list[_Descriptor]:
+    """The images of the index, and of the indexes that it names: a build for each platform under one name."""
+    found: list[_Descriptor] = []
+    for entry in index.manifests:
+        if entry.media_type == _IMAGE_TYPE:
+            found.append(entry)
+        elif entry.media_type == _INDEX_TYPE:
+            try:
+                raw = _read_blob(layout, entry.digest, entry.size)
+                inner = _parse(_Index, raw, layout, f"index {entry.digest}", verified=True)
+            except PackageError as error:
+                errors.append(error)
+            else:
+                found += [image for image in inner.manifests if image.media_type == _IMAGE_TYPE]
+    if len(found) > _IMAGE_LIMIT_COUNT:
+        raise PackageError("INVALID_PACKAGE", f"{layout}: more than {_IMAGE_LIMIT_COUNT} images")
+    return found
 
 
 def write_layout(out: Path, manifest: Manifest, wheels: Mapping[str, Path]) -> None:

@@ -1,4 +1,4 @@
-"""`hotbay lock`: writes a plugin's requirements.lock, with the versions and hashes of all that it needs beside the SDK.
+"""`hotbay deps`: writes a plugin's requirements.lock, with the versions and hashes of all that it needs beside the SDK.
 
 The lock names distributions and hashes, no index and no folder, so that it says the same anywhere. It is replaced as a
 whole, or not at all; versions in it stay as they are while they satisfy the project.
@@ -28,7 +28,7 @@ __all__ = ["LOCK_NAME", "lock", "lock_command", "lock_hint"]
 
 def lock_hint(file: Path) -> str:
     """How to make the lock `file`."""
-    return f"Make it with `hotbay lock {file.parent}`."
+    return f"Make it with `hotbay deps {file.parent}`."
 
 
 def lock_command(directory: Path, wheel_directory: Path | None = None, *, upgrade: bool = False) -> Path:

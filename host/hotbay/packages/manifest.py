@@ -1,7 +1,8 @@
 """The manifest: what one build of a plugin for one platform is. Pure.
 
 The canonical form is JSON with sorted keys, no spaces and UTF-8. A package's identity is the sha256 of exactly these
-bytes, so bytes that are not canonical are refused: one manifest has one identity. Two parsers cannot read two
+bytes, so bytes that are not canonical are refused: one manifest has one identity. A field that came after the first
+packages is left out where it has its default: what was packed before keeps its digest. Two parsers cannot read two
 things out of it either: a repeated key or an escaped character does not survive the comparison.
 """
 
@@ -9,7 +10,7 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Final, Self
@@ -34,6 +35,8 @@ _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _SEMVER: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 _PLATFORM: Final = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*", re.ASCII)
+_LATER: Final[Mapping[str, object]] = {"one_shot": False}
+"""Fields that the first manifests did not have, and their defaults."""
 _CHANNELS: Final = {"": "dev", "dev": "dev", "development": "dev", "release": "release", "production": "release"}
 
 __all__ = [
@@ -159,6 +162,8 @@ class Manifest(BaseModel):
     channel: Annotated[Channel, Field(strict=False)] = Channel.DEV
     description: Annotated[str, Field(max_length=4096)] = ""
     license: Annotated[str, Field(max_length=256)] = ""
+    one_shot: bool = False
+    """Its process ends by itself when its work is done: exit code 0 is no failure, and it is not started again."""
 
     @model_validator(mode="after")
     def _one_blob_per_name(self) -> Self:
@@ -177,9 +182,9 @@ class Manifest(BaseModel):
 
     def canonical_bytes(self) -> bytes:
         """The bytes that are stored, hashed and signed."""
-        return json.dumps(
-            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False
-        ).encode()
+        fields = self.model_dump(mode="json")
+        fields = {name: value for name, value in fields.items() if name not in _LATER or value != _LATER[name]}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def parse_manifest(content: bytes, *, origin: str = "manifest") -> Manifest:
@@ -195,7 +200,10 @@ def parse_manifest(content: bytes, *, origin: str = "manifest") -> Manifest:
         ]
         raise _invalid(origin, problems) from error
     if manifest.canonical_bytes() != content:
-        raise _invalid(origin, ["is not in canonical form (sorted keys, no spaces, every field present)"])
+        raise _invalid(
+            origin,
+            ["is not in canonical form (sorted keys, no spaces, every field present but later ones at their default)"],
+        )
     return manifest
 
 

@@ -165,6 +165,7 @@ def _write(directory: Path, project: PluginProject, rev: int, own: str, wheels: 
         protocol=ProtocolRange(first=PROTOCOL_VERSION, last=PROTOCOL_VERSION),
         blobs=tuple(_blob(wheels / name) for name in names),
         capabilities=project.capabilities,
+        one_shot=project.one_shot,
         channel=project.channel,
         description=project.description,
         license=project.license,

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
+from hotbay.capabilities import CAPABILITIES, unknown_capabilities
 from hotbay.errors import InputError, Place, Problem
 from hotbay.packages.manifest import Channel, check_entrypoint, check_label, check_version, parse_channel
 
-_KEYS: Final = ("capabilities", "channel", "entrypoint", "id", "publisher", "types")
+_KEYS: Final = ("capabilities", "channel", "entrypoint", "id", "one_shot", "publisher", "types")
 _TABLE: Final = "tool.hotbay"
 _Value = TypeVar("_Value")
 
@@ -34,6 +35,7 @@ class PluginProject:
     entrypoint: str
     capabilities: tuple[str, ...]
     channel: Channel
+    one_shot: bool = False
 
 
 def parse_project(text: str, *, file: str) -> PluginProject:
@@ -62,8 +64,9 @@ def parse_project(text: str, *, file: str) -> PluginProject:
         publisher=reader.text(hotbay, _TABLE, "publisher", check_label),
         types=reader.labels(hotbay, "types", required=True),
         entrypoint=reader.text(hotbay, _TABLE, "entrypoint", check_entrypoint),
-        capabilities=reader.labels(hotbay, "capabilities", required=False),
+        capabilities=reader.capabilities(hotbay),
         channel=reader.text(hotbay, _TABLE, "channel", parse_channel, default="dev"),
+        one_shot=reader.flag(hotbay, "one_shot"),
     )
     if reader.problems:
         raise InputError(reader.problems)
@@ -113,6 +116,13 @@ class _Reader:
             self._add("CONFIG_INVALID", path, key, str(error), found=repr(value[:80]))
             return check(_STAND_IN.get(key, "x"))
 
+    def flag(self, table: Mapping[str, object], key: str) -> bool:
+        value = table.get(key, False)
+        if not isinstance(value, bool):
+            self._add("CONFIG_INVALID", _TABLE, key, "must be true or false", found=repr(value)[:80])
+            return False
+        return value
+
     def labels(self, table: Mapping[str, object], key: str, *, required: bool) -> tuple[str, ...]:
         value = table.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -128,6 +138,18 @@ class _Reader:
         if len(set(value)) != len(value):
             self._add("CONFIG_INVALID", _TABLE, key, "names something twice")
         return tuple(sorted(value))
+
+    def capabilities(self, table: Mapping[str, object]) -> tuple[str, ...]:
+        """Labels that are capabilities: what nothing is granted for is asked for by mistake."""
+        before = len(self.problems)
+        found = self.labels(table, "capabilities", required=False)
+        if len(self.problems) == before:
+            known = f"some of {', '.join(CAPABILITIES)}"
+            for name, near in unknown_capabilities(found).items():
+                hint = f"Did you mean {near}?" if near else ""
+                text = "unknown capability"
+                self._add("INVALID_PACKAGE", _TABLE, "capabilities", text, expected=known, found=name, hint=hint)
+        return found
 
     def _add(
         self, code: str, path: str, key: str, message: str, *, expected: str = "", found: str = "", hint: str = ""

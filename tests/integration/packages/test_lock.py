@@ -1,4 +1,4 @@
-"""`hotbay lock` with the real resolver."""
+"""`hotbay deps` with the real resolver."""
 
 import re
 from pathlib import Path

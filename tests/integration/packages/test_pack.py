@@ -82,7 +82,7 @@ def test_folder_without_a_project_is_named(tmp_path: Path, wheel_directory: Path
 
 def test_missing_lock_says_how_to_make_one(project: Path, wheel_directory: Path) -> None:
     (project / "requirements.lock").unlink()
-    assert f"`hotbay lock {project}`" in refused(project, wheel_directory).hint
+    assert f"`hotbay deps {project}`" in refused(project, wheel_directory).hint
 
 
 def test_lock_that_names_the_sdk_is_refused_with_its_line(project: Path, wheel_directory: Path) -> None:

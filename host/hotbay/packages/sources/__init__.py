@@ -1,4 +1,4 @@
 """Places that offer packages. A source finds and checks; it neither stores nor starts anything.
 
-Import rule: hotbay.packages, hotbay.errors, anyio, watchfiles. Sources do not import each other.
+Import rule: hotbay.packages, hotbay.store, hotbay.errors, anyio, httpx, pydantic, watchfiles. Sources do not import each other.
 """

@@ -15,6 +15,11 @@ WheelFactory = Callable[..., Path]
 PackageFactory = Callable[..., Manifest]
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 @pytest.fixture
 def make_wheel(tmp_path: Path) -> WheelFactory:
     """make_wheel(name, files, requires, record, entries): `entries` are added raw; `record` overrides hashes."""
@@ -65,6 +70,7 @@ def make_package() -> PackageFactory:
         rev: int = 1,
         content: bytes = b"content",
         version: str = "1.0.0",
+        platform: str = "python-cp311-linux-x86_64",
     ) -> Manifest:
         name = f"{id.replace('-', '_')}-{version}-py3-none-any.whl"
         manifest = Manifest(
@@ -72,7 +78,7 @@ def make_package() -> PackageFactory:
             publisher="tests",
             rev=rev,
             version=version,
-            platform="python-cp311-linux-x86_64",
+            platform=platform,
             entrypoint="sample:plugin",
             types=("sample-scorer",),
             protocol=ProtocolRange(first=1, last=1),

@@ -1,13 +1,19 @@
 """Wheel screening: each rule refuses one wheel and names its entry."""
 
+import io
 import stat
+import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hotbay.errors import PackageError
 from hotbay.packages.archive import ArchiveLimits, WheelFacts, screen_package, screen_wheel
+from hypothesis import given
+from hypothesis import strategies as st
 
 WheelFactory = Callable[..., Path]
 
@@ -170,3 +176,80 @@ def test_only_the_sdk_brings_the_sdk(make_wheel: WheelFactory) -> None:
     screen_package([screen(make_wheel("hotbay_sdk"))])
     with pytest.raises(PackageError, match="only hotbay-sdk may bring hotbay_sdk"):
         screen_package([screen(make_wheel("evil", {"hotbay_sdk/x.py": b""}))])
+
+
+# -- field failures ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../x", "/abs", "a/../../b", "a\\..\\b", "C:x", "n\x00.py", "."])
+def test_p05_name_that_escapes_is_refused_and_nothing_is_written(
+    make_wheel: WheelFactory, tmp_path: Path, name: str
+) -> None:
+    """The library would rewrite most of them into the tree, and end the one with a NUL at it."""
+    path = make_wheel(entries=((raw(name.replace("\0", "\x01")), b"x"),))
+    path.write_bytes(path.read_bytes().replace(name.replace("\0", "\x01").encode(), name.encode()))
+    before = sorted(tmp_path.rglob("*"))
+    assert repr(name) in refusal(path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a/m.py", "a/m.py"),
+        ("a/M.py", "a/m.py"),
+        ("a/caf\u00e9.py", "a/cafe\u0301.py"),
+        ("b", "b/c.py"),
+        ("b/c.py", "b"),
+        ("B", "b/c/d.py"),
+    ],
+)
+def test_p08_ambiguous_names_are_refused_naming_the_pair(make_wheel: WheelFactory, first: str, second: str) -> None:
+    message = refusal(make_wheel(entries=((raw(first), b""), (raw(second), b""))))
+    assert repr(first) in message
+    assert repr(second) in message
+
+
+def test_p08_folder_with_an_entry_of_its_own_is_no_file(make_wheel: WheelFactory) -> None:
+    assert screen(make_wheel(entries=((raw("sample/", stat.S_IFDIR | 0o755), b""),)))
+
+
+def test_p10_tar_archive_is_no_wheel_whatever_it_is_called(tmp_path: Path) -> None:
+    """Only wheels are read, by rules of their own: no default of an unpacking library is relied upon."""
+    path = tmp_path / "sample-1.0-py3-none-any.whl"
+    with tarfile.open(path, "w:gz") as archive:
+        device = tarfile.TarInfo("device")
+        device.type = tarfile.CHRTYPE
+        setuid = tarfile.TarInfo("setuid")
+        setuid.mode = 0o4755
+        for entry in (tarfile.TarInfo("../t"), device, setuid):
+            archive.addfile(entry)
+    assert "no readable zip archive" in refusal(path)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_archive_with_something_beside_its_entries_is_refused(make_wheel: WheelFactory) -> None:
+    """Another reader might find another table of entries in it."""
+    path = make_wheel()
+    good = path.read_bytes()
+    path.write_bytes(b"#!/bin/sh\n" + good)
+    assert "holds more than its entries" in refusal(path)
+    path.write_bytes(good[:-2] + b"\x04\0" + b"more")
+    assert "no readable zip archive" in refusal(path)
+
+
+@given(st.binary(max_size=200), st.integers(0, 400), st.integers(0, 255))
+def test_no_bytes_do_anything_but_pass_or_be_refused(content: bytes, at: int, value: int) -> None:
+    """Arbitrary bytes, and a good archive with one byte replaced."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("sample/__init__.py", "x = 1")
+    changed = bytearray(buffer.getvalue())
+    changed[at % len(changed)] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sample-1.0-py3-none-any.whl"
+        for candidate in (content, bytes(changed)):
+            path.write_bytes(candidate)
+            with suppress(PackageError):
+                screen(path)

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import anyio
+import pytest
+from hotbay.errors import PackageError
 from hotbay.packages.bundled import Part, absent, bundled_folder
-from hotbay.packages.sources.directory import DirectorySource
+from hotbay.packages.sources.folder import DirectorySource
+from hotbay.packages.sources.source import Scan
 
 
 def installation(root: Path) -> Path:
@@ -49,6 +53,10 @@ def test_source_tells_the_absence_in_its_own_words(tmp_path: Path) -> None:
     package = installation(tmp_path)
     folder, problem = bundled_folder(Part.PACKAGES, package=package), absent(Part.PACKAGES, package=package)
 
-    assert DirectorySource(folder, "bundled", absent=problem).scan().problems == (problem,)
+    source = DirectorySource(folder, "bundled", absent=problem)
+    with pytest.raises(PackageError) as caught:
+        anyio.run(source.scan)
+    assert (caught.value.code, caught.value.hint) == (problem.code, problem.hint)
+    assert problem.message in caught.value.message
     folder.mkdir(parents=True)
-    assert DirectorySource(folder, "bundled", absent=problem).scan().problems == ()
+    assert anyio.run(source.scan) == Scan()

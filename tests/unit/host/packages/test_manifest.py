@@ -223,3 +223,21 @@ def test_every_manifest_survives_its_own_bytes(rev: int, description: str, chann
 def test_host_platform_has_the_documented_form() -> None:
     assert host_platform().startswith("python-cp3")
     assert Path(host_platform()).name == host_platform()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "A", " a", "\u0430dmin", "a" * 300, "", "a@b", "a\0b", "-a"])
+@pytest.mark.parametrize("field", ["id", "publisher", "types"])
+def test_p16_hostile_name_is_refused_before_it_reaches_a_path_or_a_command(field: str, name: str) -> None:
+    document = VALID | {field: [name] if field == "types" else name}
+    with pytest.raises(PackageError) as caught:
+        parse_manifest(canonical(document))
+    assert caught.value.code == "INVALID_PACKAGE"
+    assert field in caught.value.message
+
+
+def test_p16_plain_name_is_accepted() -> None:
+    assert parse_manifest(canonical(VALID | {"id": "a-1"})).id == "a-1"
+
+
+def test_capability_of_another_hosts_time_is_read_and_merely_never_granted() -> None:
+    assert parse_manifest(canonical({**VALID, "capabilities": ["teleport"]})).capabilities == ("teleport",)

@@ -42,6 +42,11 @@ def test_valid_project() -> None:
     )
 
 
+def test_capabilities_are_taken_by_name_and_sorted() -> None:
+    asked = VALID + 'capabilities = ["storage", "metric"]\n'
+    assert parse_project(asked, file="pyproject.toml").capabilities == ("metric", "storage")
+
+
 def test_channel_and_texts_have_defaults() -> None:
     text = VALID.replace('channel = "release"\n', "").replace('license = "Apache-2.0"', 'license = {file = "LICENSE"}')
     project = parse_project(text, file="pyproject.toml")
@@ -76,6 +81,21 @@ def test_channel_and_texts_have_defaults() -> None:
             "pyproject.toml:12: UNKNOWN_FIELD: tool.hotbay.chanel: unknown key. Did you mean channel?",
         ),
         ("channel", "zzz", "Known keys: capabilities, channel"),
+        (
+            'channel = "release"',
+            'capabilities = ["metric", "storages"]',
+            "pyproject.toml:12: INVALID_PACKAGE: tool.hotbay.capabilities: unknown capability (expected some of dial, endpoints,",
+        ),
+        (
+            'channel = "release"',
+            'capabilities = ["metric", "storages"]',
+            "metric, recycle, secret, storage, found storages). Did you mean storage?",
+        ),
+        (
+            'channel = "release"',
+            'capabilities = ["host_calls.now"]',
+            "CONFIG_INVALID: tool.hotbay.capabilities: may hold",
+        ),
         ("[tool.hotbay]", "[tool.other]", "CONFIG_INVALID: tool.hotbay: this table is missing. Add [tool.hotbay]"),
         ("[project]", "[projekt]", "CONFIG_INVALID: project: this table is missing"),
         ("[tool.hotbay]", "[tool.hotbay", "pyproject.toml:7:13: CONFIG_INVALID"),

@@ -1,14 +1,19 @@
-"""What a folder of packages offers at one look."""
+"""What a folder of packages offers at one look, and how its blobs are read."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
+from hotbay.errors import PackageError
 from hotbay.packages.layout import NOT_COMPLETE_YET, blob_path
 from hotbay.packages.manifest import Manifest
-from hotbay.packages.sources.directory import DirectorySource, Offer, Scan
+from hotbay.packages.sources.folder import DirectorySource
+from hotbay.packages.sources.source import Offer, Scan
+from hotbay.store.digests import digest_of
 
 PackageFactory = Callable[..., Manifest]
 
@@ -22,6 +27,10 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def source(folder: Path) -> DirectorySource:
     return DirectorySource(folder, "local", dev=True)
+
+
+def look(source: DirectorySource) -> Scan:
+    return anyio.run(source.scan)
 
 
 def offered(scan: Scan) -> list[tuple[str, int]]:
@@ -38,9 +47,9 @@ def test_all_revisions_of_a_plugin_are_offered(
     one = make_package(folder / "sample-r1", rev=1)
     make_package(folder / "sample-r2", rev=2, content=b"two")
     make_package(folder / "another", id="another", content=b"other")
-    scan = source.scan()
+    scan = look(source)
     assert offered(scan) == [("another", 1), ("sample", 2), ("sample", 1)]
-    assert scan.offers[2] == Offer(one, folder / "sample-r1", "local", dev=True)
+    assert scan.offers[2] == Offer(one, "local", str(folder / "sample-r1"), dev=True)
     assert scan.problems == ()
 
 
@@ -50,20 +59,23 @@ def test_temporary_names_are_ignored(
 ) -> None:
     make_package(folder / "good")
     (folder / "good").rename(folder / name)
-    assert source.scan() == Scan()
+    assert look(source) == Scan()
 
 
-def test_other_files_are_ignored_and_references_are_named(folder: Path, source: DirectorySource) -> None:
-    (folder / "README.md").write_text("hello")
-    (folder / "elsewhere.yaml").write_text("kind: PackageRef")
-    (problem,) = source.scan().problems
-    assert "elsewhere.yaml: CONFIG_INVALID: references to packages elsewhere are not supported" in str(problem)
+def test_p18_hidden_and_temporary_files_are_ignored(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
+    make_package(folder / "p")
+    for name in (".DS_Store", "._p.zip", "p.zip.part", "p~", ".p.zip.swp", "README.md", "._p.yaml", ".p.yml"):
+        (folder / name).write_bytes(b"\0")
+    scan = look(source)
+    assert (offered(scan), scan.problems) == ([("sample", 1)], ())
 
 
-def test_folder_that_is_not_there_is_a_problem_with_a_remedy(tmp_path: Path) -> None:
-    scan = DirectorySource(tmp_path / "absent", "local").scan()
-    assert scan.offers == ()
-    assert "absent: FETCH_FAILED: No such file or directory. Create it" in str(scan.problems[0])
+def test_folder_that_is_not_there_is_out_of_reach_and_withdraws_nothing(tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match="absent: No such file or directory") as caught:
+        look(DirectorySource(tmp_path / "absent", "local"))
+    assert (caught.value.code, caught.value.hint[:9]) == ("FETCH_FAILED", "Create it")
 
 
 def test_broken_package_does_not_hide_its_neighbours(
@@ -73,7 +85,7 @@ def test_broken_package_does_not_hide_its_neighbours(
     broken = make_package(folder / "bad", id="bad", content=b"right")
     blob_path(folder / "bad", broken.blobs[0].digest).write_bytes(b"wrong")
     (folder / "empty").mkdir()
-    scan = source.scan()
+    scan = look(source)
     assert offered(scan) == [("sample", 1)]
     assert sorted(codes(scan)) == ["DIGEST_MISMATCH", NOT_COMPLETE_YET]
 
@@ -84,9 +96,9 @@ def test_name_that_is_no_unicode_is_a_problem_and_hides_nobody(
     """Neither the watcher nor JSON takes such a name."""
     make_package(folder / "good")
     (folder / os.fsdecode(b"bad\xff")).mkdir()
-    scan = source.scan()
+    scan = look(source)
     assert offered(scan) == [("sample", 1)]
-    assert "its name is no UTF-8: the folder is not looked at. Rename it" in str(scan.problems[0])
+    assert "its name is no UTF-8: it is not looked at. Rename it" in str(scan.problems[0])
 
 
 def test_link_in_a_circle_does_not_hide_its_neighbours(
@@ -94,7 +106,7 @@ def test_link_in_a_circle_does_not_hide_its_neighbours(
 ) -> None:
     make_package(folder / "good")
     (folder / "circle").symlink_to(folder / "circle")
-    scan = source.scan()
+    scan = look(source)
     assert offered(scan) == [("sample", 1)]
     assert ["circle: oci-layout is missing" in str(problem) for problem in scan.problems] == [True]
 
@@ -104,12 +116,12 @@ def test_entry_that_cannot_be_looked_into_is_a_problem_and_stays_offered(
 ) -> None:
     make_package(folder / "good")
     make_package(folder / "other", id="other", content=b"other")
-    source.scan()
+    look(source)
     # Stands for every error but "not there", permissions for one: the name of a file in it is too long.
     index = folder / "other" / "index.json"
     index.unlink()
     index.symlink_to("x" * 300)
-    scan = source.scan()
+    scan = look(source)
     assert offered(scan) == [("other", 1), ("sample", 1)]
     assert codes(scan) == ["FETCH_FAILED"]
 
@@ -125,12 +137,12 @@ def test_u09_half_a_package_is_never_offered(
         files = sorted((path for path in (tmp_path / "v2").rglob("*") if path.is_file()), key=order)
         pieces = [(path, start) for path in files for start in range(0, path.stat().st_size, 8 << 10)]
         for path, start in pieces:
-            assert offered(source.scan()) == [("sample", 1)]
+            assert offered(look(source)) == [("sample", 1)]
             target = folder / "v2" / path.relative_to(tmp_path / "v2")
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("ab") as opened:
                 opened.write(path.read_bytes()[start : start + (8 << 10)])
-        assert offered(source.scan()) == [("sample", 2), ("sample", 1)]
+        assert offered(look(source)) == [("sample", 2), ("sample", 1)]
 
 
 def test_offer_stays_while_its_entry_is_rewritten_and_goes_with_it(
@@ -138,24 +150,24 @@ def test_offer_stays_while_its_entry_is_rewritten_and_goes_with_it(
 ) -> None:
     manifest = make_package(folder / "p", content=b"content")
     blob = blob_path(folder / "p", manifest.blobs[0].digest)
-    before = source.scan()
+    before = look(source)
     blob.write_bytes(b"con")
-    during = source.scan()
+    during = look(source)
     assert during.offers == before.offers
     assert codes(during) == [NOT_COMPLETE_YET]
     blob.write_bytes(b"content")
-    assert source.scan() == before
+    assert look(source) == before
     shutil.rmtree(folder / "p")
-    assert source.scan() == Scan()
+    assert look(source) == Scan()
 
 
 def test_entry_that_turns_wrong_is_withdrawn(
     make_package: PackageFactory, folder: Path, source: DirectorySource
 ) -> None:
     manifest = make_package(folder / "p", content=b"content")
-    assert source.scan().offers
+    assert look(source).offers
     blob_path(folder / "p", manifest.blobs[0].digest).write_bytes(b"CONTENT")
-    assert (offered(source.scan()), codes(source.scan())) == ([], ["DIGEST_MISMATCH"])
+    assert (offered(look(source)), codes(look(source))) == ([], ["DIGEST_MISMATCH"])
 
 
 def test_symlinked_folder_and_entries_are_followed(make_package: PackageFactory, folder: Path, tmp_path: Path) -> None:
@@ -163,7 +175,7 @@ def test_symlinked_folder_and_entries_are_followed(make_package: PackageFactory,
     (folder / "p").symlink_to(tmp_path / "real" / "p")
     (folder / "dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "link").symlink_to(folder)
-    scan = DirectorySource(tmp_path / "link", "local").scan()
+    scan = look(DirectorySource(tmp_path / "link", "local"))
     assert offered(scan) == [("sample", 1)]
     assert scan.problems == ()
 
@@ -174,11 +186,11 @@ def test_kubernetes_volume_is_read_through_its_links(
     make_package(folder / "..2026_01" / "p", rev=1)
     (folder / "..data").symlink_to("..2026_01")
     (folder / "p").symlink_to("..data/p")
-    assert offered(source.scan()) == [("sample", 1)]
+    assert offered(look(source)) == [("sample", 1)]
     make_package(folder / "..2026_02" / "p", rev=2)
     (folder / "..data_tmp").symlink_to("..2026_02")
     (folder / "..data_tmp").rename(folder / "..data")
-    assert offered(source.scan()) == [("sample", 2)]
+    assert offered(look(source)) == [("sample", 2)]
 
 
 def test_pipe_in_the_place_of_a_blob_does_not_block(
@@ -188,4 +200,69 @@ def test_pipe_in_the_place_of_a_blob_does_not_block(
     blob = blob_path(folder / "p", manifest.blobs[0].digest)
     blob.unlink()
     os.mkfifo(blob)
-    assert (offered(source.scan()), codes(source.scan())) == ([], ["FETCH_FAILED"])
+    assert (offered(look(source)), codes(look(source))) == ([], ["FETCH_FAILED"])
+
+
+async def read(
+    source: DirectorySource, offer: Offer, start: int, validator: str | None
+) -> tuple[int, bytes, str | None]:
+    opened = source.open_blob(offer.location, offer.manifest.blobs[0], start=start, validator=validator)
+    async with opened as stream:
+        return stream.start, b"".join([chunk async for chunk in stream.chunks]), stream.validator
+
+
+@pytest.mark.parametrize(("start", "found"), [(0, b"content"), (3, b"tent"), (7, b""), (8, b"content")])
+def test_blob_is_read_from_any_byte_on(
+    make_package: PackageFactory, folder: Path, source: DirectorySource, start: int, found: bytes
+) -> None:
+    make_package(folder / "p")
+    (offer,) = look(source).offers
+    begun, content, validator = anyio.run(read, source, offer, start, None)
+    assert (begun, content) == (start if start <= 7 else 0, found)
+    assert anyio.run(read, source, offer, start, validator) == (begun, content, validator)
+
+
+def test_blob_that_was_replaced_is_read_from_its_beginning(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
+    make_package(folder / "p")
+    (offer,) = look(source).offers
+    _, _, validator = anyio.run(read, source, offer, 0, None)
+    path = blob_path(folder / "p", offer.manifest.blobs[0].digest)
+    path.rename(path.with_suffix(".old"))
+    path.write_bytes(b"CONTENT")
+    assert anyio.run(read, source, offer, 3, validator)[:2] == (0, b"CONTENT")
+
+
+def test_blob_that_is_gone_is_a_failed_fetch_worth_another_attempt(
+    make_package: PackageFactory, folder: Path, source: DirectorySource
+) -> None:
+    make_package(folder / "p")
+    (offer,) = look(source).offers
+    assert source.local_path(offer.location, offer.manifest.blobs[0]) is not None
+    shutil.rmtree(folder / "p")
+    with pytest.raises(PackageError) as caught:
+        anyio.run(read, source, offer, 0, None)
+    assert (caught.value.code, caught.value.details["retryable"]) == ("FETCH_FAILED", True)
+    assert source.local_path(offer.location, offer.manifest.blobs[0]) is None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_index_for_many_platforms_offers_what_is_whole(
+    make_package: PackageFactory, folder: Path, source: DirectorySource, whole: bool
+) -> None:
+    """Two builds in one layout, the second behind an index of its own as registries have them."""
+    make_package(folder / "p")
+    other = make_package(folder.parent / "other", platform="python-cp312-linux-x86_64", content=b"other")
+    nested = (folder.parent / "other" / "index.json").read_bytes()
+    for path in (folder.parent / "other" / "blobs" / "sha256").iterdir():
+        if whole or path != blob_path(folder.parent / "other", other.blobs[0].digest):
+            shutil.copy(path, folder / "p" / "blobs" / "sha256")
+    blob_path(folder / "p", digest_of(nested)).write_bytes(nested)
+    index = json.loads((folder / "p" / "index.json").read_bytes())
+    entry = {"mediaType": index["mediaType"], "digest": digest_of(nested), "size": len(nested)}
+    index["manifests"].append(entry)
+    (folder / "p" / "index.json").write_text(json.dumps(index))
+    scan = look(source)
+    assert [offer.manifest.platform[7:12] for offer in scan.offers] == (["cp311", "cp312"] if whole else ["cp311"])
+    assert codes(scan) == ([] if whole else [NOT_COMPLETE_YET])
