@@ -6,7 +6,7 @@ and `hotbay_sdk.testing`.
 """
 
 from hotbay_sdk._context import Context, Logger
-from hotbay_sdk._errors import ParameterError, UndeclaredReadError
+from hotbay_sdk._errors import HostCallError, ParameterError, UndeclaredReadError
 from hotbay_sdk._plugin import Plugin
 from hotbay_sdk._points import DataProducer, Filter, Picker, PreRequest, ProfileHandler, Scorer
 from hotbay_sdk._views import Endpoint, Endpoints, Request, ScoredEndpoint
@@ -17,6 +17,7 @@ __all__ = [
     "Endpoint",
     "Endpoints",
     "Filter",
+    "HostCallError",
     "Logger",
     "ParameterError",
     "Picker",

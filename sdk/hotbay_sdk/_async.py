@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
+from hotbay_sdk._context import Host
 from hotbay_sdk._errors import CallFailedError, Failed
 from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed
 
@@ -18,19 +19,25 @@ _STOP_S = 1.0
 
 
 class AsyncRunner:
-    """Runs coroutines from threads that block for their outcomes."""
+    """Runs coroutines from threads that block for their outcomes, as `host` lets them wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hotbay-async", daemon=True)
         self._thread.start()
 
     def outcomes(self, jobs: Sequence[Job], timeout_s: float | None) -> list[object]:
-        """Run `jobs` at once; each result, or a `Failed` for what failed or was not done in time.
+        """Run `jobs` at once; each result, or a `Failed` for what failed, was cancelled or was not done in time.
 
         Raises SystemExit if one of them did.
         """
-        results = asyncio.run_coroutine_threadsafe(self._all(jobs, timeout_s), self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(self._all(jobs, timeout_s), self._loop)
+        results = self._host.outcomes(future)
+        if results is None:
+            future.cancel()
+            given_up = CallError(ErrorCode.CANCELLED, "cancelled while it ran", executed=Executed.YES)
+            return [Failed(CallFailedError(given_up)) for _ in jobs]
         for result in results:
             if isinstance(result, SystemExit):
                 raise result

@@ -1,4 +1,4 @@
-"""What an instance is told of itself, and its logger.
+"""What an instance is told of itself, its logger, and what it may ask its host.
 
 The logger writes lines to standard error, which the host drains into the plugin's log for ever; the
 `logging` package is not used because importing it costs half a start. The host forwards each line at its level. No
@@ -10,12 +10,17 @@ from __future__ import annotations
 import sys
 
 from hotbay_sdk import _lazy
-from hotbay_sdk._errors import describe
+from hotbay_sdk._errors import HostCallError, describe
+from hotbay_sdk.protocol.messages import ErrorCode, Method
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from concurrent.futures import Future
     from random import Random
+    from socket import socket as Socket
+
+    from hotbay_sdk.protocol.values import Value
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 MAX_LINE_CHARS = 16 * 1024
@@ -71,8 +76,37 @@ class Logger:
         sys.stderr.flush()
 
 
+class Host:
+    """The host as an instance sees it. This one is none: every call is UNAVAILABLE, nothing is ever cancelled."""
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the hot call that this thread runs any more."""
+        return False
+
+    def call(self, method: int, *args: object) -> Value:
+        """Make a host call and wait. Raises `HostCallError`."""
+        return self.call_with_descriptors(method, *args)[0]
+
+    def call_with_descriptors(self, method: int, *args: object) -> tuple[Value, tuple[int, ...]]:
+        """Make a host call; its result, and the descriptors that came with it, which the caller owns."""
+        raise HostCallError(str(ErrorCode.UNAVAILABLE), "there is no host behind this instance")
+
+    def outcomes(self, future: Future[list[object]]) -> list[object] | None:
+        """Wait for what async methods make; None when the hot call that waits was cancelled."""
+        return future.result()
+
+
+NO_HOST = Host()
+
+
 class Context:
-    """What an instance is told of itself when it is made.
+    """What an instance is told of itself when it is made, and its way to ask the host.
+
+    `log`, `now` and `entropy` are answered to everybody. The other host calls need a capability, which the package asks
+    for and the operator grants; else they raise `HostCallError` with code UNAVAILABLE. Each
+    waits for its answer, at most 1 s and never beyond the deadline of the hot call in whose handler it is made;
+    a hot call that is over makes no more of them (CANCELLED). They may be made from any thread of the process.
+    Meanwhile other calls of a type with concurrency 1 wait, so a handler asks rarely, or keeps what it was told.
 
     Attributes:
         name: the plugin ref's name in the operator's configuration.
@@ -80,14 +114,17 @@ class Context:
         logger: lines for the plugin's log, with %-style arguments.
     """
 
-    __slots__ = ("_random", "_seed", "logger", "name", "type")
+    __slots__ = ("_host", "_random", "_seed", "logger", "name", "type")
 
-    def __init__(self, name: str, type_name: str, *, seed: int = 0, log_level: str = "info") -> None:
+    def __init__(
+        self, name: str, type_name: str, *, seed: int = 0, log_level: str = "info", host: Host | None = None
+    ) -> None:
         self.name = name
         self.type = type_name
         self.logger = Logger(name, log_level)
         self._seed = seed
         self._random: Random | None = None
+        self._host = NO_HOST if host is None else host
 
     @property
     def random(self) -> Random:
@@ -98,3 +135,71 @@ class Context:
         if self._random is None:
             self._random = _lazy.seeded_random(f"{self._seed}/{self.type}/{self.name}")
         return self._random
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the answer of the hot call that this thread runs: given up, or late.
+
+        Work that takes long asks from time to time and returns anything when it is true; asking costs some
+        microseconds. Async methods need not ask: they are cancelled. False in threads that run no hot call.
+        """
+        return self._host.cancelled()
+
+    def log(self, level: str, message: str, **fields: object) -> None:
+        """Write a record with fields to the host's own log; `logger` writes to the plugin's, at no cost for its callers.
+
+        What goes beyond 200 records at once and 20 a second is counted and left out.
+
+        Args:
+            level: debug, info, warning or error.
+            message: at most 4 KiB.
+            fields: at most 16 plain values, by name, each cut to 256 characters.
+        """
+        self._host.call(Method.LOG, level, message, fields)
+
+    def metric(self, name: str, value: float, **labels: str) -> None:
+        """Add `value` to `hotbay_plugin_counter_total` of the host, with this plugin and `name` as labels (`metric`).
+
+        A plugin has at most 32 names and 256 sets of labels; what goes beyond counts under the name `other`.
+        """
+        self._host.call(Method.METRIC, name, value, labels)
+
+    def storage_get(self, key: str) -> bytes | None:
+        """What was stored under `key` by this plugin, in this or an earlier process; None if nothing was (`storage`).
+
+        The host keeps it in memory: it outlives processes and versions of the plugin, and ends with the host.
+        """
+        value = self._host.call(Method.STORAGE_GET, key)
+        return value if isinstance(value, bytes) else None
+
+    def storage_put(self, key: str, value: bytes | None) -> None:
+        """Store at most 120 KiB under `key`; None removes it. RESOURCE_EXHAUSTED when the plugin's quota is used up."""
+        self._host.call(Method.STORAGE_PUT, key, value)
+
+    def secret(self, name: str) -> str:
+        """A secret that the operator gave to the plugin (`secret`)."""
+        return str(self._host.call(Method.SECRET, name))
+
+    def dial(self, host: str, port: int) -> Socket:
+        """A connected socket to a host and port that the operator allows; the caller closes it (`dial`)."""
+        _, descriptors = self._host.call_with_descriptors(Method.DIAL, host, port)
+        return _lazy.socket_of(descriptors)
+
+    def endpoints(self) -> list[dict[str, Value]]:
+        """The endpoints that the host knows: maps with at least `id` (`endpoints`)."""
+        found = self._host.call(Method.ENDPOINTS)
+        return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+    def recycle(self, reason: str) -> None:
+        """Ask to be replaced by a new process of the same package; this one goes on answering until it is (`recycle`)."""
+        self._host.call(Method.RECYCLE, reason)
+
+    def now(self) -> float:
+        """The host's wall clock, in seconds since 1970: the same for all plugins, and replayable."""
+        value = self._host.call(Method.NOW)
+        return float(value) if isinstance(value, (int, float)) else 0.0
+
+    def entropy(self, count: int) -> bytes:
+        """`count` unpredictable bytes, at most 64 KiB, which the host records for a replay."""
+        value = self._host.call(Method.RANDOM, count)
+        return value if isinstance(value, bytes) else b""

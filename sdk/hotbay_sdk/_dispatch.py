@@ -1,17 +1,20 @@
 """Runs a decoded call against the configured instances. No IO but the plugin's log.
 
-`_serve` feeds it from the links, `testing.PluginHarness` from memory. Hot calls never overlap;
-`configure` and `check_ready` run in another thread and wait for the running hot call only before
-they close what was dropped. Every fault of an author's code becomes an error of the step and the
+`_serve` feeds it from the links, `testing.PluginHarness` from memory. Hot calls never overlap, but those of types
+that declare it; `configure`, `check_ready` and `export_state` run in another thread. The first waits for the hot
+calls that run only before it closes what was dropped, the last keeps them from one step of an export. Every fault of an author's code becomes an error of the step and the
 request that it concerns; SystemExit alone passes.
 """
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _queue import SimpleQueue
+from _thread import allocate_lock, get_ident
+from time import monotonic
 
 from hotbay_sdk import _lazy, _results, _steps
 from hotbay_sdk._batch import NO_VIEW, Batch, HeldView, read_masks, read_requests, take_view
+from hotbay_sdk._context import NO_HOST
 from hotbay_sdk._errors import CallFailedError, Failed, attempt, fault_of
 from hotbay_sdk._instances import Instance, Instances, refused
 from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, REQUEST_SCOPE
@@ -23,21 +26,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hotbay_sdk._async import AsyncRunner
-    from hotbay_sdk._plugin import Plugin
+    from hotbay_sdk._context import Host
+    from hotbay_sdk._plugin import Plugin, PluginType
     from hotbay_sdk.protocol.connection import Connection
+    from hotbay_sdk.protocol.events import CallReceived, NoticeReceived
     from hotbay_sdk.protocol.values import Value
 
 _POINT_NAMES = {POINT_FILTER: "filter", POINT_SCORE: "score"}
 _CONTROL_TIMEOUT_S = 30.0
+_WITH_VIEW = frozenset({Method.RUN, Method.PICK, Method.PRODUCE, Method.PRE_REQUEST})
+"""Methods whose second argument is a view."""
 
 
 class Dispatcher:
     """The configured instances of one process and the calls to them."""
 
-    def __init__(self, *, generation: int, seed: int = 0, log_level: str = "info") -> None:
-        self._instances = Instances(generation=generation, seed=seed, log_level=log_level)
+    def __init__(self, *, generation: int, seed: int = 0, log_level: str = "info", host: Host | None = None) -> None:
+        self._instances = Instances(generation=generation, seed=seed, log_level=log_level, host=host)
+        self._host = NO_HOST if host is None else host
         self._held: HeldView | None = None
         self._running = allocate_lock()
+        self.overlapping = False
+        """Whether some type takes overlapping calls."""
+        self._slots: dict[str, SimpleQueue[None]] = {}
+        self._inside: dict[int, object] = {}
+        self._left: SimpleQueue[None] | None = None
         self._runner: AsyncRunner | None = None
         self._handlers: dict[int, Callable[[Sequence[Value], float | None], object]] = {
             Method.RUN: self._run,
@@ -53,15 +66,102 @@ class Dispatcher:
     def provide(self, plugin: Plugin) -> None:
         """Take the types of a plugin, before the first call."""
         self._instances.plugin = plugin
+        for declared in plugin.declarations:
+            if declared.concurrency > 1:
+                slots = self._slots[declared.type] = SimpleQueue()
+                for _ in range(declared.concurrency):
+                    slots.put(None)
+        self.overlapping = bool(self._slots)
+
+    def overlaps(self, event: CallReceived | NoticeReceived) -> tuple[str, int] | None:
+        """The threads that are to run a call, if all of its types take overlapping calls: their name, and how many.
+
+        The call's view is taken now, because views complete each other in the order of the calls, whatever runs them.
+        None also for what cannot be read: the call that follows answers it.
+        """
+        method, args = event.meta.method, event.args
+        if method in _WITH_VIEW and len(args) > 1:
+            try:
+                self._held = take_view(args[1], self._held)
+            except (CallFailedError, MalformedMessageError):
+                return None
+            args[1] = self._held  # type: ignore[call-overload]  # not a value of the wire any more: `_batch` knows both
+        types = self._types_of(method, args)
+        if not types or any(spec.name not in self._slots for spec in types):
+            return None
+        return "+".join(sorted(spec.name for spec in types)), min(spec.declaration.concurrency for spec in types)
 
     def call(self, method: int, args: Sequence[Value], *, timeout_s: float | None = None) -> object:
-        """The result of a hot call, or a `CallError`. `timeout_s` bounds async methods."""
+        """The result of a hot call, or a `CallError`; one thread at a time. `timeout_s` bounds async methods."""
         with self._running:
+            if self.overlapping:
+                return self._in_slots(method, args, timeout_s)
             return self._answer(method, args, timeout_s)
+
+    def overlapping_call(self, method: int, args: Sequence[Value], *, timeout_s: float | None = None) -> object:
+        """The same, of a type that takes overlapping calls, in any thread."""
+        thread = get_ident()
+        self._inside[thread] = args
+        try:
+            return self._in_slots(method, args, timeout_s)
+        finally:
+            del self._inside[thread]
+            if self._left is not None:
+                self._left.put(None)
+
+    def nested_call(self, method: int, args: Sequence[Value], *, timeout_s: float | None = None) -> object:
+        """The same, in a thread whose own call waits for its host."""
+        return self._answer(method, args, timeout_s)
 
     def control_call(self, method: int, args: Sequence[Value]) -> object:
         """The result of `configure` or `check_ready`, or a `CallError`; one thread at a time."""
         return self._answer(method, args, _CONTROL_TIMEOUT_S)
+
+    def export_state(self, args: Sequence[Value], send: Callable[[bytes], None], timeout_s: float) -> object:
+        """Give the state of all refs to `send`; their outcomes, or a `CallError`. In the thread of control calls.
+
+        Arguments of the call: the most bytes that are taken, and type → versions that the successor knows, or nil.
+        """
+        try:
+            budget_bytes, wanted = _arguments(args, 2)
+            if type(budget_bytes) is not int or not (wanted is None or isinstance(wanted, dict)):
+                raise refused("export_state takes a number of bytes and {type: [version…]} or nil")
+            exporter = _lazy.exporter(send, budget_bytes, monotonic() + timeout_s)
+            return exporter.run(self._instances.all(), self._running, wanted)
+        except CallFailedError as failure:
+            return failure.error
+
+    def import_state(self, data: bytes) -> CallError | None:
+        """Keep a predecessor's state for the first refs that are made."""
+        try:
+            self._instances.state = _lazy.read_state(data)
+        except ValueError as error:
+            return CallError(ErrorCode.BAD_RESULT, f"the state cannot be read: {error}", executed=Executed.NO)
+        return None
+
+    def _in_slots(self, method: int, args: Sequence[Value], timeout_s: float | None) -> object:
+        """Answer a call with one slot of every type in it that bounds its overlapping calls."""
+        names = sorted({spec.name for spec in self._types_of(method, args)} & self._slots.keys())
+        for name in names:
+            self._slots[name].get()
+        try:
+            return self._answer(method, args, timeout_s)
+        finally:
+            for name in names:
+                self._slots[name].put(None)
+
+    def _types_of(self, method: int, args: Sequence[Value]) -> list[PluginType]:
+        """The types that a call is for, as far as it can be read."""
+        if not args:
+            return []
+        first = args[0]
+        if method == Method.RUN:
+            steps = first if isinstance(first, list) else []
+            handles = [step[1] for step in steps if isinstance(step, list) and len(step) == 2]
+        else:
+            handles = [first]
+        found = [self._instances.known(handle) for handle in handles]
+        return list({instance.spec.name: instance.spec for instance in found if instance is not None}.values())
 
     def close(self) -> None:
         """Close every instance, then the asyncio loop if there is one."""
@@ -157,14 +257,17 @@ class Dispatcher:
         assert isinstance(point, int)
         return point, self._instances.find(step[1], _POINT_NAMES[point])
 
-    def _batch(self, view: Value, candidates: Value, requests: Value) -> Batch:
+    def _batch(self, view: Value | HeldView, candidates: Value, requests: Value) -> Batch:
         columns = read_requests(requests)
-        self._held = held = take_view(view, self._held)
+        if isinstance(view, HeldView):
+            held = view
+        else:
+            self._held = held = take_view(view, self._held)
         return Batch(held, columns, read_masks(candidates, held, columns.size))
 
     def _call_of(self, instance: Instance, timeout_s: float | None) -> _steps.AuthorCalls:
         if self._runner is None and instance.spec.async_methods:
-            self._runner = _lazy.async_runner()
+            self._runner = _lazy.async_runner(self._host)
         return _steps.AuthorCalls(instance, self._runner, timeout_s)
 
     # -- slow calls ------------------------------------------------------------------------------
@@ -180,10 +283,15 @@ class Dispatcher:
         return result
 
     def _settle(self) -> None:
-        """Wait for the hot call that may still use the old table; start what the new one needs."""
+        """Wait for the hot calls that may still use the old table; start what the new one needs."""
         with self._running:
             for instance in self._instances.all():
                 self._call_of(instance, None)
+        self._left = SimpleQueue()
+        inside = dict(self._inside)
+        while any(self._inside.get(thread) is call for thread, call in inside.items()):
+            self._left.get()
+        self._left = None
 
     def _check_ready(self, args: Sequence[Value], timeout_s: float | None) -> object:
         waiting: list[str] = []

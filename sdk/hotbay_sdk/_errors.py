@@ -46,6 +46,21 @@ class UndeclaredReadError(Exception):
         self.declare = declare
 
 
+class HostCallError(Exception):
+    """The host did not do what an instance asked it for.
+
+    Args:
+        code: a code of the protocol, such as UNAVAILABLE (not granted), RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, or CANCELLED
+            when the hot call that asked is over.
+        message: the reason, as the host tells it.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
 class BadResultError(Exception):
     """An author's method returned what its extension point does not take; names expected and found."""
 

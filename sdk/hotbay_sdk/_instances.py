@@ -16,19 +16,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hotbay_sdk._context import Host
     from hotbay_sdk._plugin import PluginType
 
 
 class Instance:
-    """One plugin ref, made."""
+    """One plugin ref, made. `state` says what became of its predecessor's, where one was given."""
 
-    __slots__ = ("block_tokens", "context", "object", "spec")
+    __slots__ = ("block_tokens", "context", "object", "spec", "state")
 
     def __init__(self, spec: PluginType, context: Context, made: object, block_tokens: int | None) -> None:
         self.spec = spec
         self.context = context
         self.object = made
         self.block_tokens = block_tokens
+        self.state: str | None = None
+
+
+class Section:
+    """The state that a predecessor left for one ref; `whole`: its export came to its end."""
+
+    __slots__ = ("pieces", "version", "whole")
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.pieces: list[bytes] = []
+        self.whole = False
 
 
 class ConfigureRefusedError(Exception):
@@ -48,8 +61,11 @@ def refused(message: str, code: ErrorCode = ErrorCode.PROTOCOL_VIOLATION) -> Cal
 class Instances:
     """Instances by handle number. `configure` runs in one thread at a time; `find` in any."""
 
-    def __init__(self, *, generation: int, seed: int, log_level: str) -> None:
+    def __init__(self, *, generation: int, seed: int, log_level: str, host: Host | None) -> None:
         self.plugin = Plugin("none")
+        self.state: Mapping[tuple[str, str], Section] | None = None
+        """What a predecessor left, by (type, ref name), until the first refs are made."""
+        self._host = host
         self._generation = generation
         self._seed = seed
         self._log_level = log_level
@@ -76,6 +92,13 @@ class Instances:
             raise refused(f"type {instance.spec.name} does not answer {point}")
         return instance
 
+    def known(self, handle: object) -> Instance | None:
+        """The instance of a handle, if it is one of this process."""
+        if isinstance(handle, list) and len(handle) == 2 and handle[0] == self._generation:
+            number = handle[1]
+            return self._table.get(number) if type(number) is int else None
+        return None
+
     def all(self) -> list[Instance]:
         """Every configured instance."""
         return list(self._table.values())
@@ -89,6 +112,7 @@ class Instances:
         """
         dropped = {self.number_of(handle) for handle in drop}
         made: dict[int, Instance] = {}
+        broken: list[Instance] = []
         errors: list[object] = []
         for entry in create:
             if not isinstance(entry, dict):
@@ -97,21 +121,40 @@ class Instances:
             try:
                 if number in made or (number in self._table and number not in dropped):
                     raise ConfigureRefusedError("", f"handle {number} is already in use")
-                made[number] = self._make(entry)
+                made[number] = self._make_with_state(entry, broken)
             except ConfigureRefusedError as error:
                 errors.append({"handle": [self._generation, number], "path": error.path, "message": error.message})
         if errors:
-            return {"instances": {}, "errors": errors}, list(made.values())
+            return {"instances": {}, "errors": errors}, [*broken, *made.values()]
+        if made:
+            self.state = None
         old = self._table
         self._table = {n: i for n, i in old.items() if n not in dropped} | made
         settled()
         instances = {str(number): {"block_tokens": instance.block_tokens} for number, instance in made.items()}
-        return {"instances": instances, "errors": []}, [old[n] for n in sorted(dropped) if n in old]
+        result: dict[str, object] = {"instances": instances, "errors": []}
+        state = {str(number): instance.state for number, instance in made.items() if instance.state is not None}
+        if state:
+            result["state"] = state
+        return result, [*broken, *(old[n] for n in sorted(dropped) if n in old)]
 
     def clear(self) -> list[Instance]:
         """Drop every instance; return them to be closed."""
         old, self._table = self._table, {}
         return list(old.values())
+
+    def _make_with_state(self, entry: Mapping[str, object], broken: list[Instance]) -> Instance:
+        """Make a ref and give it what its predecessor left. One that its import broke joins `broken`, and is made anew."""
+        instance = self._make(entry)
+        if self.state is None or not instance.spec.declaration.state_versions:
+            return instance
+        section = self.state.get((instance.spec.name, instance.context.name))
+        outcome, spoilt = _lazy.import_state(instance, section)
+        if spoilt:
+            broken.append(instance)
+            instance = self._make(entry)
+        instance.state = outcome
+        return instance
 
     def _make(self, entry: Mapping[str, object]) -> Instance:
         type_name, name = entry.get("type"), entry.get("name")
@@ -121,7 +164,7 @@ class Instances:
         if spec is None:
             known = [d.type for d in self.plugin.declarations]
             raise ConfigureRefusedError("", f"this package has no type {type_name!a}; it has {', '.join(known)}")
-        context = Context(name, type_name, seed=self._seed, log_level=self._log_level)
+        context = Context(name, type_name, seed=self._seed, log_level=self._log_level, host=self._host)
         try:
             parameters = _parameters(spec, entry.get("parameters"))
             made = spec.cls(context) if spec.parameters is None else spec.cls(context, parameters)

@@ -6,14 +6,21 @@ needed only after READY, is imported when first used.
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
+    from socket import socket as Socket
 
     from hotbay_sdk._async import AsyncRunner
+    from hotbay_sdk._context import Host
+    from hotbay_sdk._instances import Instance, Section
+    from hotbay_sdk._state import Exporter
+    from hotbay_sdk._workers import WorkerPool
+    from hotbay_sdk.protocol.events import CallReceived, NoticeReceived
 
 MAX_TRACEBACK_CHARS = 16 * 1024
 
@@ -55,11 +62,64 @@ def is_dataclass_type(kind: object) -> bool:
     return isinstance(kind, type) and hasattr(kind, "__dataclass_fields__")
 
 
-def async_runner() -> AsyncRunner:
+def async_runner(host: Host) -> AsyncRunner:
     """A thread with an asyncio loop."""
     from hotbay_sdk._async import AsyncRunner  # asyncio costs several starts; only for types with async methods
 
-    return AsyncRunner()
+    return AsyncRunner(host)
+
+
+def read_state(data: bytes) -> dict[tuple[str, str], Section]:
+    """A predecessor's state by (type, ref name). Raises `StateUnreadableError`, a ValueError."""
+    from hotbay_sdk._state import read  # only where state is handed over
+
+    return read(data)
+
+
+def import_state(instance: Instance, section: Section | None) -> tuple[str, bool]:
+    """Give an instance its predecessor's state; the outcome, and whether the instance is spoilt by it."""
+    from hotbay_sdk._state import imported  # as above
+
+    return imported(instance, section)
+
+
+def exporter(send: Callable[[bytes], None], budget_bytes: int, deadline: float) -> Exporter:
+    """Writes the state of refs through `send`."""
+    from hotbay_sdk._state import Exporter  # as above
+
+    return Exporter(send, budget_bytes=budget_bytes, deadline=deadline)
+
+
+def socket_of(descriptors: tuple[int, ...]) -> Socket:
+    """The connected socket that a host passed; it owns the first descriptor, others are closed."""
+    import socket  # selectors and enum: only for plugins that dial
+
+    if not descriptors:
+        raise OSError("the host passed no socket")
+    for surplus in descriptors[1:]:
+        os.close(surplus)
+    return socket.socket(fileno=descriptors[0])
+
+
+def dump_stacks(descriptor: int) -> None:
+    """Write the stacks of all threads to a descriptor."""
+    import faulthandler  # built in; only for a process that hangs
+
+    faulthandler.dump_traceback(descriptor, all_threads=True)
+
+
+def dump_stacks_on_signal(signum: int, descriptor: int) -> None:
+    """Let the kernel interrupt a process that no thread of can answer, to the same end."""
+    import faulthandler  # as above
+
+    faulthandler.register(signum, file=descriptor, all_threads=True, chain=False)
+
+
+def worker_pool(run: Callable[[CallReceived | NoticeReceived, float], None]) -> WorkerPool:
+    """Threads for types that take overlapping calls."""
+    from hotbay_sdk._workers import WorkerPool  # only for packages with such types
+
+    return WorkerPool(run)
 
 
 def attribute_of(entrypoint: str) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hotbay_sdk import _lazy
 from hotbay_sdk._points import POINTS
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
-from hotbay_sdk.protocol.messages import TypeDeclaration
+from hotbay_sdk.protocol.messages import MAX_CONCURRENCY, TypeDeclaration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class Plugin:
         parameters: type | ParameterParser | None = None,
         rowwise: bool = False,
         concurrency: int = 1,
+        state_versions: Iterable[int] = (),
+        needs_restart: bool = False,
     ) -> Callable[[Kind], Kind]:
         """Declare a class as the plugin type `name`.
 
@@ -102,7 +104,17 @@ class Plugin:
                 operator's map must be empty.
             rowwise: every endpoint's score depends on that endpoint alone, so the host may evaluate
                 it once for many requests.
-            concurrency: calls that may overlap; only 1 in this release.
+            concurrency: calls to the type that may overlap, 1 to 64. With 1, the default and the fastest, calls
+                run one after the other. With more they run in so many threads of their own, beside those of
+                other types, and the class guards what it shares; order among them is not kept.
+            state_versions: forms of state that the type hands to the next version of the package, from 1
+                up. It then defines `export_state(version)`, which returns bytes or an iterable of bytes, and
+                `import_state(version, pieces)`, which gets an iterator over the same bytes, cut anyhow,
+                before its first call. Calls never run within one step of the iterable of a type with
+                concurrency 1, but do run between two. An export that raises, or an import that
+                does, is a cold start: the import's instance is made again without state.
+            needs_restart: other parameters need a new process; without it, `configure` makes the ref
+                anew in the running one.
 
         Returns:
             A decorator that returns the class unchanged.
@@ -116,8 +128,8 @@ class Plugin:
             where = f"plugin {self.name}, type {name}"
             if not name or name in self._types:
                 raise ValueError(f"{where}: a type needs a name of its own")
-            if concurrency != 1:
-                raise ValueError(f"{where}: concurrency {concurrency}, this release takes 1")
+            if not 1 <= concurrency <= MAX_CONCURRENCY:
+                raise ValueError(f"{where}: concurrency {concurrency}, expected 1 to {MAX_CONCURRENCY}")
             made = dict(produces or {})
             methods = _methods_of(cls, where)
             declaration = TypeDeclaration(
@@ -128,6 +140,8 @@ class Plugin:
                 produces=_checked_columns(made, where, "produces"),
                 rowwise=rowwise,
                 concurrency=concurrency,
+                state_versions=_checked_versions(cls, tuple(state_versions), where),
+                needs_restart=needs_restart,
             )
             _check_produces(made, methods, where)
             self._types[name] = PluginType(cls, declaration, methods, made, parameters)
@@ -147,6 +161,24 @@ class Plugin:
 def _is_async(method: object) -> bool:
     code = getattr(method, "__code__", None)
     return bool(getattr(code, "co_flags", 0) & _CO_COROUTINE)
+
+
+_STATE_METHODS = ("export_state", "import_state")
+
+
+def _checked_versions(cls: type, versions: tuple[int, ...], where: str) -> tuple[int, ...]:
+    for version in versions:
+        if type(version) is not int or version < 1:
+            raise ValueError(f"{where}: state version {version!r}, expected whole numbers from 1 up")
+    defined = [name for name in _STATE_METHODS if callable(getattr(cls, name, None))]
+    if versions and len(defined) < len(_STATE_METHODS):
+        raise TypeError(f"{where}: a type with state_versions defines {' and '.join(_STATE_METHODS)}")
+    if defined and not versions:
+        raise TypeError(f"{where}: {cls.__name__} defines {defined[0]}, name its state_versions")
+    for name in defined:
+        if _is_async(getattr(cls, name)):
+            raise TypeError(f"{where}: {name} is no async method")
+    return versions
 
 
 def _methods_of(cls: type, where: str) -> dict[str, tuple[str, ...]]:

@@ -1,9 +1,10 @@
-"""A plugin process's main: the handshake, the import of the author's code, and three threads.
+"""A plugin process's main: the handshake, the import of the author's code, and its threads.
 
 ====================  =============================================================================
 main                  reads the call pipe, blocking, and runs hot calls one after the other
 control               reads the control socket; answers pings; never runs the author's code
-slow (started lazily) runs `configure` and `check_ready`
+slow (started lazily) runs `configure`, `check_ready` and `export_state`
+workers (as above)    run hot calls of types that take overlapping ones
 ====================  =============================================================================
 """
 
@@ -16,11 +17,14 @@ from _thread import start_new_thread
 
 from hotbay_sdk import _lazy
 from hotbay_sdk._call_link import CallServer
-from hotbay_sdk._control_link import ControlServer, leave, receive
+from hotbay_sdk._control_link import LOG_DESCRIPTOR, ControlServer, receive
 from hotbay_sdk._dispatch import Dispatcher
 from hotbay_sdk._errors import describe, fault_of
+from hotbay_sdk._host_calls import HostCalls, close_all
+from hotbay_sdk._leaving import leave
 from hotbay_sdk._plugin import Plugin
-from hotbay_sdk.protocol.connection import Connection, Role
+from hotbay_sdk.protocol.connection import Connection
+from hotbay_sdk.protocol.control import Role
 from hotbay_sdk.protocol.events import HandshakeReceived, ViolationFound
 from hotbay_sdk.protocol.frames import PROTOCOL_VERSION, FrameType
 from hotbay_sdk.protocol.messages import CallError, ErrorCode, Hello, MalformedMessageError, Ready, Welcome
@@ -32,14 +36,20 @@ if TYPE_CHECKING:
     from hotbay_sdk.protocol.events import Event
 
 SDK_VERSION = "0.1.0"
+FEATURES = ("host_calls", "state")
+"""What this end does beside the first form of version 1."""
+SIGQUIT = 3
+"""Asks for the stacks of all threads in the log, as of other languages' processes; `signal` would import enum."""
 
 
 def greet(control: Socket, connection: Connection) -> tuple[Welcome, list[Event]]:
     """Send HELLO and wait for WELCOME; return it and the events that came with it."""
-    hello = Hello((PROTOCOL_VERSION, PROTOCOL_VERSION), SDK_VERSION, "python")
+    hello = Hello((PROTOCOL_VERSION, PROTOCOL_VERSION), SDK_VERSION, "python", FEATURES)
     control.sendall(connection.send_handshake(FrameType.HELLO, hello.to_wire()))
     while True:
-        events = connection.feed(receive(control))
+        data, descriptors = receive(control)
+        close_all(descriptors)
+        events = connection.feed(data)
         for index, event in enumerate(events):
             if isinstance(event, HandshakeReceived) and event.type is FrameType.WELCOME:
                 return Welcome.from_wire(event.body), events[index + 1 :]
@@ -65,6 +75,14 @@ def load(entrypoint: str) -> Plugin | CallError:
     return found
 
 
+def cut_off(descriptors: tuple[int, ...]) -> None:
+    """Take the links from a forked child: it could write into the parent's frames and would keep the links open."""
+    nowhere = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
+
+
 def main(entrypoint: str, call_in: int, call_out: int, control: int) -> NoReturn:
     """Serve the plugin named by `entrypoint` over inherited descriptors; called after GO, never returns.
 
@@ -76,6 +94,8 @@ def main(entrypoint: str, call_in: int, call_out: int, control: int) -> NoReturn
     """
     for descriptor in (call_in, call_out, control):
         os.set_blocking(descriptor, True)
+    os.register_at_fork(after_in_child=lambda: cut_off((call_in, call_out, control)))
+    _lazy.dump_stacks_on_signal(SIGQUIT, LOG_DESCRIPTOR)
     link = Socket(fileno=control)
     connection = Connection(Role.PLUGIN)
     try:
@@ -86,16 +106,16 @@ def main(entrypoint: str, call_in: int, call_out: int, control: int) -> NoReturn
         text = f"protocol {welcome.protocol}, this SDK speaks {PROTOCOL_VERSION}"
         link.sendall(connection.send_error(0, CallError(ErrorCode.PROTOCOL_VERSION, text)))
         leave(1, text)
-    dispatcher = Dispatcher(generation=welcome.generation, seed=welcome.seed, log_level=welcome.log_level)
-    calls = CallServer(dispatcher, call_in, call_out)
-    server = ControlServer(link, connection, dispatcher, calls)
-    start_new_thread(server.run, (early,))
+    host = HostCalls(link, connection)
+    dispatcher = Dispatcher(generation=welcome.generation, seed=welcome.seed, log_level=welcome.log_level, host=host)
+    host.server = calls = CallServer(dispatcher, call_in, call_out, host.waits_for)
+    start_new_thread(ControlServer(link, host, dispatcher, calls).run, (early,))
     plugin = load(entrypoint)
     if isinstance(plugin, CallError):
-        server.send(lambda: connection.send_error(0, plugin))
+        host.send(lambda: connection.send_error(0, plugin))
         leave(1, "")
     dispatcher.provide(plugin)
-    server.send(lambda: connection.send_handshake(FrameType.READY, Ready(plugin.declarations, SDK_VERSION).to_wire()))
+    host.send(lambda: connection.send_handshake(FrameType.READY, Ready(plugin.declarations, SDK_VERSION).to_wire()))
     calls.serve()
     dispatcher.close()
     sys.exit(0)

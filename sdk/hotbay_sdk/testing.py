@@ -6,11 +6,12 @@ missing declaration fails in a unit test. Calls are answered synchronously, in t
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from hotbay_sdk._context import Host
 from hotbay_sdk._dispatch import Dispatcher, answer
-from hotbay_sdk._errors import ParameterError
+from hotbay_sdk._errors import HostCallError, ParameterError
 from hotbay_sdk._plugin import Plugin, PluginType
 from hotbay_sdk.protocol.calls import (
     COLUMN_FORMATS,
@@ -21,12 +22,13 @@ from hotbay_sdk.protocol.calls import (
     REQUEST_SCOPE,
     mask_bytes,
 )
-from hotbay_sdk.protocol.connection import Connection, Role
+from hotbay_sdk.protocol.connection import Connection
+from hotbay_sdk.protocol.control import Role
 from hotbay_sdk.protocol.events import CallReceived, ErrorReceived, NoticeReceived, ReplyReceived
-from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed, Method
-from hotbay_sdk.protocol.values import Value
+from hotbay_sdk.protocol.messages import METHODS, CallError, ErrorCode, Executed, Method
+from hotbay_sdk.protocol.values import Value, check_value
 
-__all__ = ["EndpointFigures", "PluginCallError", "PluginHarness", "RequestFields"]
+__all__ = ["EndpointFigures", "HostAnswers", "PluginCallError", "PluginHarness", "RequestFields"]
 
 EndpointFigures: TypeAlias = Mapping[str, Mapping[str, float]]
 """Endpoint id → column → figure; `waiting` is short for `endpoint.waiting`. What is left out is unknown."""
@@ -35,7 +37,11 @@ RequestFields: TypeAlias = Mapping[str, object]
 """Field → value; `model` is short for `request.model`. `headers` is a map of lower-case names,
 `prompt_hashes` a list of integers."""
 
+HostAnswers: TypeAlias = Mapping[str, Callable[..., Value]]
+"""Host call → what answers it, such as `{"storage_get": {"k": b"v"}.get}`. Calls that are left out are not granted."""
+
 GENERATION = 1
+STATE_BUDGET_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 10.0
 
 
@@ -53,10 +59,32 @@ class PluginCallError(Exception):
         self.request = request
 
 
+class _AnsweringHost(Host):
+    """A host of given answers."""
+
+    def __init__(self, answers: HostAnswers) -> None:
+        self.answers = answers
+        self.gave_up = False
+
+    def cancelled(self) -> bool:
+        return self.gave_up
+
+    def call_with_descriptors(self, method: int, *args: object) -> tuple[Value, tuple[int, ...]]:
+        name = METHODS[method].name
+        answered = self.answers.get(name)
+        if answered is None:
+            text = f"{name} is not granted: PluginHarness(plugin, host={{'{name}': …}}) answers it"
+            raise HostCallError(str(ErrorCode.UNAVAILABLE), text)
+        for arg in args:
+            check_value(arg)
+        return answered(*args), ()
+
+
 class _Ref(NamedTuple):
     number: int
     spec: PluginType
     block_tokens: int | None
+    state: str | None
 
 
 class PluginHarness:
@@ -65,15 +93,20 @@ class PluginHarness:
     Args:
         plugin: the package's plugin.
         seed: what the instances' `context.random` is seeded with.
+        host: what answers the instances' host calls; `dial` cannot be answered.
+
+    Attributes:
+        cancelled: what `context.cancelled` says.
 
     `endpoints` is a map of endpoint ids to figures; its order is that of the rows. `candidates`
     holds the ids that a request may go to; None means all. Methods raise `PluginCallError` for the first
     error of a call.
     """
 
-    def __init__(self, plugin: Plugin, *, seed: int = 0) -> None:
+    def __init__(self, plugin: Plugin, *, seed: int = 0, host: HostAnswers | None = None) -> None:
         self._plugin = plugin
-        self._dispatcher = Dispatcher(generation=GENERATION, seed=seed)
+        self._answering = _AnsweringHost(host or {})
+        self._dispatcher = Dispatcher(generation=GENERATION, seed=seed, host=self._answering)
         self._dispatcher.provide(plugin)
         self._host = Connection(Role.HOST)
         self._end = Connection(Role.PLUGIN)
@@ -91,6 +124,41 @@ class PluginHarness:
         """Close every instance."""
         self._refs.clear()
         self._dispatcher.close()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether instances see their calls given up."""
+        return self._answering.gave_up
+
+    @cancelled.setter
+    def cancelled(self, value: bool) -> None:
+        self._answering.gave_up = value
+
+    def export_state(self) -> bytes:
+        """What the refs would hand to the next version of the package.
+
+        Raises:
+            PluginCallError: the export of a ref failed; the text names it.
+        """
+        data = bytearray()
+        result = self._dispatcher.export_state([STATE_BUDGET_BYTES, None], data.extend, DEADLINE_S)
+        if isinstance(result, CallError):
+            raise PluginCallError(result)
+        assert isinstance(result, dict)
+        for name, outcome in result["refs"].items():
+            if outcome != "exported":
+                raise PluginCallError(CallError(ErrorCode.PLUGIN_ERROR, f"{name}: {outcome}", executed=Executed.YES))
+        return bytes(data)
+
+    def import_state(self, state: bytes) -> None:
+        """Have the refs that the next `configure` makes begin with what `export_state` gave. `state_of` tells how it went."""
+        refused = self._dispatcher.import_state(state)
+        if refused is not None:
+            raise PluginCallError(refused)
+
+    def state_of(self, name: str) -> str | None:
+        """What became of a ref's state: `imported`, `cold: ` and the reason, or None where none was given."""
+        return self._refs[name].state
 
     def configure(self, name: str, type_name: str, parameters: Mapping[str, object] | None = None) -> None:
         """Make the ref `name`; one of that name is replaced.
@@ -120,7 +188,10 @@ class PluginHarness:
         assert isinstance(facts, dict)
         block_tokens = facts["block_tokens"]
         assert block_tokens is None or isinstance(block_tokens, int)
-        self._refs[name] = _Ref(number, spec, block_tokens)
+        told = result.get("state", {})
+        assert isinstance(told, dict)
+        state = told.get(str(number))
+        self._refs[name] = _Ref(number, spec, block_tokens, state if isinstance(state, str) else None)
         self._next += 1
 
     def drop(self, name: str) -> None:

@@ -15,7 +15,12 @@ from hotbay_sdk.protocol import CallError as WireError
 from hotbay_sdk.protocol import (
     CallLimitError,
     CallReceived,
-    CallTooLarge,
+    CallRefused,
+    CancelReceived,
+    CreditReceived,
+    DataDropped,
+    DataEnded,
+    DataReceived,
     ErrorCode,
     ErrorReceived,
     Event,
@@ -23,15 +28,23 @@ from hotbay_sdk.protocol import (
     GoAwayReceived,
     HandshakeReceived,
     LateAnswerDropped,
+    Method,
     PongReceived,
     ReplyReceived,
+    StrayAnswer,
     Value,
     ValueRefusedError,
     ViolationFound,
 )
 
 from hotbay.errors import CapacityError, HostError, PluginFault
+from hotbay.rpc.data import Collection, DataLink
+from hotbay.rpc.handshakes import Handshakes
+from hotbay.rpc.hanging import BUNDLE_S, HangBundle
+from hotbay.rpc.host_calls import HostCall
+from hotbay.rpc.host_desk import HostCallDesk
 from hotbay.rpc.liveness import Liveness, Patience
+from hotbay.rpc.strays import Strays
 from hotbay.rpc.wire import Call, Outcome, Wire
 
 logger = logging.getLogger(__name__)
@@ -70,6 +83,9 @@ class PluginClient:
         on_goaway: called at most once, when the plugin asks to be replaced. It goes on answering; the owner starts
             the replacement first.
         patience: how long a process may hang.
+        on_host_call: answers what the plugin asks of its host, see `host_calls`; without it every call is UNAVAILABLE.
+        ask_stacks: makes a process that hangs write its stacks into its log, whatever it does; called at most once,
+            shortly before `on_lost`.
     """
 
     def __init__(
@@ -80,6 +96,8 @@ class PluginClient:
         on_lost: Callable[[HostError], None],
         on_goaway: Callable[[str], None] | None = None,
         patience: Patience = DEFAULT_PATIENCE,
+        on_host_call: Callable[[HostCall], None] | None = None,
+        ask_stacks: Callable[[], None] | None = None,
     ) -> None:
         self._label = label
         self._loop = asyncio.get_running_loop()
@@ -87,10 +105,21 @@ class PluginClient:
         self._on_goaway = on_goaway
         self._patience = patience
         self._fault: HostError | None = None
-        self._handshakes: dict[FrameType, asyncio.Future[Value]] = {}
+        self._handshakes = Handshakes()
         self._call = Wire("call", channel.call_in_fd, channel.call_out_fd, self._handle, self._lost)
         fd = channel.control.fileno()
-        self._control = Wire("control", fd, fd, self._handle, self._lost)
+        self._control = Wire("control", fd, fd, self._handle, self._lost, passes=channel.control)
+        self._data = DataLink(self._control)
+        self._desk = HostCallDesk(self._control, label, on_call=on_host_call, waits=self._waits_for, lost=self._lost)
+        self._strays = Strays()
+        self._bundle = HangBundle(
+            label,
+            ask=self._ask_where,
+            ask_stacks=ask_stacks,
+            in_flight=self._in_flight,
+            figures=lambda: self._liveness.figures,
+            lost=self._lost,
+        )
         self._liveness = Liveness(patience, send=self._ping, pending_s=self._pending_s, silent=self._on_silent)
 
     @property
@@ -107,6 +136,16 @@ class PluginClient:
     def late_answers(self) -> int:
         """Answers that came after their deadline and were dropped."""
         return self._call.connection.late_answers
+
+    @property
+    def stray_answers(self) -> int:
+        """Answers to calls that were never made or were answered before; dropped."""
+        return self._strays.count
+
+    @property
+    def late_host_calls(self) -> int:
+        """Host calls out of hot calls that were over; refused."""
+        return self._desk.late_calls
 
     @property
     def figures(self) -> Mapping[str, int | float]:
@@ -128,14 +167,18 @@ class PluginClient:
         freed: Callable[[], None] | None = None,
         reply_limit_bytes: int | None = None,
         epoch: int = 0,
+        parent: int = 0,
     ) -> int:
         """Make a hot call; return its stream. `done` gets the result or a `HostError`, exactly once, never before this returns.
+
+        `parent` is the stream of the host call that the plugin waits for and that causes this one: the plugin then
+        serves it while it waits, where any other call waits its turn.
 
         `freed` is called once when the plugin answered (in time or late) or is gone: until then it is
         busy with the call. Neither may raise. Raises `HostError` when the call could not be made; then
         neither is called.
         """
-        return self._start(self._call, method, args, deadline_s, done, freed, reply_limit_bytes, epoch)
+        return self._start(self._call, method, args, deadline_s, done, freed, reply_limit_bytes, epoch, parent)
 
     def cancel(self, stream: int) -> None:
         """Tell the plugin that nobody wants a hot call's answer. `done` gets CANCELLED when it gave the call up."""
@@ -152,13 +195,57 @@ class PluginClient:
 
     async def control_call(self, method: int, args: Sequence[object], *, deadline_s: float) -> Value:
         """Call on the control link and wait. Raises `HostError`."""
+        stream, future = self._begin(method, args, deadline_s)
+        return await self._outcome(stream, future)
+
+    async def export_state(
+        self, *, budget_bytes: int, deadline_s: float, versions: Mapping[str, Sequence[int]] | None = None
+    ) -> bytes:
+        """What the refs of this process hand to those of a successor; empty if no type has state.
+
+        Args:
+            budget_bytes: more than this is refused, and the export cancelled.
+            deadline_s: seconds for the whole.
+            versions: type → versions of state that the successor knows; each type then exports the newest that both
+                know. None: its newest.
+
+        Raises `HostError`. Hot calls go on meanwhile.
+        """
+        wanted = None if versions is None else {name: list(known) for name, known in versions.items()}
+        stream, future = self._begin(Method.EXPORT_STATE, [budget_bytes, wanted], deadline_s)
+        collection = self._data.collect(stream, budget_bytes, lambda: self._over_budget(stream, future, budget_bytes))
+        try:
+            await self._outcome(stream, future)
+        finally:
+            self._data.end(stream)
+        return self._whole(collection)
+
+    async def send_state(self, data: bytes, deadline_s: float) -> None:
+        """Give the process its predecessor's state: after WELCOME, which says so, and before its refs are made.
+
+        Raises `HostError`: the process then starts cold, and is otherwise as usable as before. Whether a ref
+        imported its part is said by `configure`.
+        """
+        features = self._handshakes.features
+        if features is not None and "state" not in features:
+            raise CapacityError("UNAVAILABLE", f"{self._label} speaks no state hand-over: its SDK is older")
+        stream, future = self._begin(Method.IMPORT_STATE, [len(data)], deadline_s)
+        self._data.send(stream, data)
+        try:
+            await self._outcome(stream, future)
+        finally:
+            self._data.end(stream)
+
+    def _begin(self, method: int, args: Sequence[object], deadline_s: float) -> tuple[int, "asyncio.Future[Outcome]"]:
         future: asyncio.Future[Outcome] = self._loop.create_future()
 
         def done(outcome: Outcome) -> None:
             if not future.done():
                 future.set_result(outcome)
 
-        stream = self._start(self._control, method, args, deadline_s, done, None, None, 0)
+        return self._start(self._control, method, args, deadline_s, done, None, None, 0, 0), future
+
+    async def _outcome(self, stream: int, future: "asyncio.Future[Outcome]") -> Value:
         try:
             outcome = await future
         except asyncio.CancelledError:
@@ -167,6 +254,17 @@ class PluginClient:
         if isinstance(outcome, HostError):
             raise outcome
         return outcome
+
+    def _over_budget(self, stream: int, future: "asyncio.Future[Outcome]", budget_bytes: int) -> None:
+        self._cancel(self._control, stream, "over budget")
+        if not future.done():
+            message = f"{self._label} has more state than the {budget_bytes} bytes of its budget"
+            future.set_result(CapacityError("RESOURCE_EXHAUSTED", message))
+
+    def _whole(self, collection: Collection) -> bytes:
+        if not collection.whole:
+            raise PluginFault("BAD_RESULT", f"{self._label} broke its state off")
+        return bytes(collection.data)
 
     def send_handshake(self, frame_type: FrameType, body: Mapping[str, Value]) -> None:
         """Send GO or WELCOME. Raises the fault that ended the process."""
@@ -178,8 +276,7 @@ class PluginClient:
         """Wait for the plugin's ARMED, HELLO or READY. Raises the fault that ended the process instead."""
         if self._fault is not None:
             raise self._fault
-        future = self._handshakes.setdefault(frame_type, self._loop.create_future())
-        return await future
+        return await self._handshakes.wait(frame_type)
 
     def goaway(self, message: str) -> None:
         """Tell the plugin that no calls follow: it ends what is in flight and exits."""
@@ -192,8 +289,9 @@ class PluginClient:
         self._control.drain()
         if self._fault is None:
             self._fault = fault
-        self._liveness.stop()
-        self._fail_waiters(self._fault)
+        self._stop_watching()
+        self._handshakes.fail(self._fault)
+        self._desk.close()
         for wire in (self._call, self._control):
             for call in wire.close():
                 call.tell(self._fault)
@@ -221,6 +319,7 @@ class PluginClient:
         freed: Callable[[], None] | None,
         reply_limit_bytes: int | None,
         epoch: int,
+        parent: int,
     ) -> int:
         # Before a stream is taken: a call that is never sent is never answered, and would count as outstanding for ever.
         self._check_usable(wire)
@@ -231,6 +330,7 @@ class PluginClient:
                 deadline_us=max(1, int(deadline_s * 1e6)),
                 reply_limit_bytes=reply_limit_bytes,
                 epoch=epoch,
+                parent=parent,
             )
         except CallLimitError as error:
             raise CapacityError("RESOURCE_EXHAUSTED", str(error)) from error
@@ -239,7 +339,7 @@ class PluginClient:
         wire.write(frame)
         if self._fault is not None:
             raise self._fault
-        call = wire.calls[stream] = Call(done, freed, deadline_s)
+        call = wire.calls[stream] = Call(method, done, freed, deadline_s)
         call.timer = self._loop.call_later(deadline_s, self._on_deadline, wire, stream)
         return stream
 
@@ -266,14 +366,23 @@ class PluginClient:
         self._hangs(f"answered no ping for {self._patience.ping_s:g} s")
 
     def _hangs(self, what: str) -> None:
-        self._lost(
-            PluginFault(
-                "DEADLINE_EXCEEDED",
-                f"{self._label} {what}",
-                hint="a handler of the plugin hangs; the process is replaced",
-                details=self._liveness.figures,
-            )
-        )
+        if self._fault is None:
+            self._bundle.begin(what)
+
+    def _ask_where(self, answered: Callable[[Outcome], None]) -> None:
+        self._start(self._control, Method.DUMP_STATE, [], BUNDLE_S, answered, None, None, 0, 0)
+
+    def _in_flight(self) -> list[dict[str, object]]:
+        return [
+            {"link": wire.name, "stream": stream, "method": call.method, "deadline_ms": int(call.deadline_s * 1e3)}
+            for wire in (self._call, self._control)
+            for stream, call in wire.calls.items()
+            if call.method != Method.DUMP_STATE
+        ]
+
+    def _stop_watching(self) -> None:
+        self._liveness.stop()
+        self._bundle.stop()
 
     def _ping(self, token: int) -> None:
         if not self._control.full:
@@ -305,11 +414,19 @@ class PluginClient:
             call.tell(outcome)
 
     def _handle_rare(self, wire: Wire, event: Event) -> None:
-        wire.unasked += 1
+        if isinstance(event, DataReceived | DataEnded | DataDropped | CreditReceived):
+            wire.unasked += wire is not self._control or not self._data.take(event)
+        elif isinstance(event, CallReceived):
+            wire.unasked += not self._serve(wire, event)
+        elif isinstance(event, CancelReceived):
+            self._desk.cancel(event.stream)
+        else:
+            wire.unasked += 1
+            self._handle_unasked(wire, event)
+
+    def _handle_unasked(self, wire: Wire, event: Event) -> None:
         if isinstance(event, HandshakeReceived):
-            future = self._handshakes.setdefault(event.type, self._loop.create_future())
-            if not future.done():
-                future.set_result(event.body)
+            self._handshakes.take(event)
             if event.type is FrameType.READY and self._fault is None:
                 self._liveness.start()
         elif isinstance(event, PongReceived):
@@ -318,19 +435,37 @@ class PluginClient:
             self._goes_away(event)
         elif isinstance(event, ViolationFound):
             self._lost(PluginFault(str(event.code), f"{self._label} on the {wire.name} link: {event.message}"))
-        elif isinstance(event, (CallReceived, CallTooLarge)):
-            self._refuse(wire, event.stream)
+        elif isinstance(event, StrayAnswer):
+            if self._strays.too_many(self._loop.time()):
+                self._lost(PluginFault("PROTOCOL_VIOLATION", f"{self._label} answers calls that were never made"))
+        elif isinstance(event, CallRefused):
+            self._refuse(wire, event)
         else:
             logger.debug("frame_ignored", extra={"plugin": self._label, "event": type(event).__name__})
 
-    def _refuse(self, wire: Wire, stream: int) -> None:
+    def _serve(self, wire: Wire, event: CallReceived) -> bool:
+        if self._fault is not None:
+            return False
+        if wire is not self._control:
+            error = WireError(ErrorCode.PROTOCOL_VIOLATION, "host calls travel on the control link")
+            self._refuse(wire, CallRefused(event.stream, error))
+            return False
+        return self._desk.take(event, self._loop.time())
+
+    def _refuse(self, wire: Wire, event: CallRefused) -> None:
         if self._fault is not None:
             return
-        if wire.full:
+        if wire is self._control:
+            self._desk.refuse(event)
+        elif not wire.full:
+            wire.write(wire.connection.send_error(event.stream, event.error))
+        else:
             self._lost(PluginFault("PROTOCOL_VIOLATION", f"{self._label} calls its host and does not read the answers"))
-            return
-        refusal = WireError(ErrorCode.UNAVAILABLE, "this host grants no host calls")
-        wire.write(wire.connection.send_error(stream, refusal))
+
+    def _waits_for(self, stream: int) -> bool:
+        """Whether the caller of a hot call still waits for it."""
+        call = self._call.calls.get(stream)
+        return call is not None and call.timer is not None
 
     def _goes_away(self, event: GoAwayReceived) -> None:
         told, self._on_goaway = self._on_goaway, None
@@ -341,16 +476,9 @@ class PluginClient:
         if self._fault is not None:
             return
         self._fault = fault
-        self._liveness.stop()
-        self._fail_waiters(fault)
+        self._stop_watching()
+        self._handshakes.fail(fault)
         self._on_lost(fault)
-
-    def _fail_waiters(self, fault: HostError) -> None:
-        for future in self._handshakes.values():
-            if not future.done():
-                future.set_exception(fault)
-                # Nobody may be waiting: the exception is then seen by no one, which is no error.
-                future.exception()
 
 
 _CAPACITY: Final = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})

@@ -2,17 +2,22 @@
 
 It moves bytes and keeps the calls of its link; what events mean is its owner's business. Invariants:
 `write` never raises and never blocks; who can be made to send without end asks `full` before, so that
-at most `MAX_QUEUED_BYTES` and one frame wait for a peer that does not read; a peer that sends what nobody
-asked for without end is cut off; after `close` nothing of this object is registered with the loop.
+at most `MAX_QUEUED_BYTES` and one frame wait for a peer that does not read; data waits behind every other frame,
+and never parts one; a peer that sends what nobody asked for without end is cut off, and so is one that passes
+descriptors: none is taken from a plugin, which could take the memory behind it away; after `close` nothing of this
+object is registered with the loop.
 """
 
+import array
 import asyncio
 import os
+import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from hotbay_sdk.protocol import Connection, Event, LinkState, Role, Value
+from hotbay_sdk.protocol.messages import MAX_HOST_CALLS
 
 from hotbay.errors import HostError, PluginFault
 
@@ -25,6 +30,10 @@ UNASKED_BYTES_PER_S: Final = 256 * 1024
 UNASKED_FRAME_BYTES: Final = 256
 """What a plugin may send beyond answers: at once, for ever, and what a frame counts for beside its bytes: reading an
 empty one takes some 10 µs. What the SDK sends of itself is a PONG every few seconds."""
+ANCILLARY_BYTES: Final = 64
+"""Room to see that descriptors came: more of them than fit are closed by the kernel."""
+MSG_CMSG_CLOEXEC: Final = 0x40000000
+"""Descriptors that come are never inherited. The socket module of 3.11 does not name it."""
 SILENT_FRAME_S: Final = 1.0
 """A frame begun and then silent for this long, or the oldest call's deadline if longer, is a violation."""
 
@@ -34,9 +43,12 @@ Outcome: TypeAlias = "Value | HostError"
 class Call:
     """A call without an answer. `timer` is None once its caller was told."""
 
-    __slots__ = ("deadline_s", "done", "freed", "stuck", "timer")
+    __slots__ = ("deadline_s", "done", "freed", "method", "stuck", "timer")
 
-    def __init__(self, done: Callable[[Outcome], None], freed: Callable[[], None] | None, deadline_s: float) -> None:
+    def __init__(
+        self, method: int, done: Callable[[Outcome], None], freed: Callable[[], None] | None, deadline_s: float
+    ) -> None:
+        self.method = method
         self.done = done
         self.freed = freed
         self.deadline_s = deadline_s
@@ -58,17 +70,41 @@ class Call:
             self.done(outcome)
 
 
+class Passage:
+    """A frame with descriptors that go with its first byte, and are the host's to close then."""
+
+    __slots__ = ("descriptors", "frame")
+
+    def __init__(self, frame: bytes, descriptors: Sequence[int]) -> None:
+        self.frame = frame
+        self.descriptors = descriptors
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def close(self) -> None:
+        """Give the descriptors up."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = ()
+
+
 class Wire:
-    """One descriptor pair with its connection. `events` takes what arrives, `lost` why the link ended."""
+    """One descriptor pair, or one socket, with its connection.
+
+    `events` takes what arrives, `lost` why the link ended. `max_incoming`: calls of the peer that are served at a time.
+    """
 
     __slots__ = (
         "_buffer",
+        "_bulk",
         "_events",
         "_frame_timer",
         "_loop",
         "_lost",
         "_queue",
         "_queued",
+        "_socket",
         "_unasked_at_s",
         "_unasked_bytes",
         "_writing",
@@ -87,11 +123,15 @@ class Wire:
         write_fd: int,
         events: Callable[["Wire", list[Event]], None],
         lost: Callable[[HostError], None],
+        *,
+        passes: socket.socket | None = None,
+        max_incoming: int = MAX_HOST_CALLS,
     ) -> None:
         self.name = name
         self.read_fd = read_fd
         self.write_fd = write_fd
-        self.connection = Connection(Role.HOST)
+        self.connection = Connection(Role.HOST, max_incoming=max_incoming)
+        self._socket = passes
         self.calls: dict[int, Call] = {}
         self.unasked = 0
         """Frames of the current read that answer no call; counted by `events`."""
@@ -101,8 +141,9 @@ class Wire:
         self._events = events
         self._lost = lost
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[bytes | Passage] = deque()
         self._queued = 0
+        self._bulk: deque[bytes] = deque()
         self._writing = False
         self._frame_timer: asyncio.TimerHandle | None = None
         self._loop.add_reader(read_fd, self._on_readable)
@@ -132,18 +173,35 @@ class Wire:
         if written < len(data):
             self._enqueue(data[written:] if written else data)
 
-    def _enqueue(self, data: bytes) -> None:
+    def write_data(self, frame: bytes) -> None:
+        """Write a frame of data, whose credit bounds it, when nothing else waits."""
+        self._bulk.append(frame)
+        self._start_writing()
+
+    def write_passing(self, frame: bytes, descriptors: Sequence[int]) -> None:
+        """Write a frame with descriptors, which belong to this object from here on; only on the control socket."""
+        assert self._socket is not None, "descriptors travel on the control link"
+        self._enqueue(Passage(frame, descriptors))
+
+    def _enqueue(self, data: bytes | Passage) -> None:
         self._queue.append(data)
         self._queued += len(data)
+        self._start_writing()
+
+    def _start_writing(self) -> None:
         if not self._writing:
             self._writing = True
             self._loop.add_writer(self.write_fd, self._on_writable)
 
     def _on_writable(self) -> None:
-        while self._queue:
+        while self._queue or self._bulk:
+            if not self._queue:
+                frame = self._bulk.popleft()
+                self._queue.append(frame)
+                self._queued += len(frame)
             data = self._queue[0]
             try:
-                written = os.write(self.write_fd, data)
+                written = os.write(self.write_fd, data) if isinstance(data, bytes) else self._pass(data)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -151,13 +209,24 @@ class Wire:
                 return
             self._queued -= written
             if written < len(data):
-                self._queue[0] = data[written:]
+                self._queue[0] = (data if isinstance(data, bytes) else data.frame)[written:]
                 return
             self._queue.popleft()
         self._stop_writing()
 
+    def _pass(self, passage: Passage) -> int:
+        assert self._socket is not None, "only a wire with a socket is given passages"
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", passage.descriptors))
+        written = self._socket.sendmsg([passage.frame], [rights])
+        passage.close()
+        return written
+
     def _stop_writing(self) -> None:
+        for item in self._queue:
+            if isinstance(item, Passage):
+                item.close()
         self._queue.clear()
+        self._bulk.clear()
         self._queued = 0
         if self._writing:
             self._writing = False
@@ -176,7 +245,8 @@ class Wire:
     def _read_once(self) -> bool:
         """Take what is there; false at the end of the stream."""
         try:
-            count = os.readv(self.read_fd, [self._buffer])
+            # A hot call's read costs no further call.
+            count = os.readv(self.read_fd, [self._buffer]) if self._socket is None else self._receive(self._socket)
         except BlockingIOError:
             return True
         except OSError:
@@ -191,11 +261,32 @@ class Wire:
             self._frame_timer = None
         return True
 
+    def _receive(self, link: socket.socket) -> int:
+        """Bytes read into the buffer; descriptors with them end the link. Raises OSError."""
+        count, ancillary, flags, _ = link.recvmsg_into([self._buffer], ANCILLARY_BYTES, MSG_CMSG_CLOEXEC)
+        if ancillary or flags & socket.MSG_CTRUNC:
+            self._refuse_descriptors(ancillary)
+        return count
+
+    def _refuse_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, rights in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                for descriptor in memoryview(rights[: len(rights) - len(rights) % 4]).cast("i"):
+                    os.close(descriptor)
+        self.connection.close()
+        self._lost(
+            PluginFault(
+                "PROTOCOL_VIOLATION",
+                f"the plugin passed descriptors on its {self.name} link; a host takes none",
+                hint="descriptors go from host to plugin only; the process is replaced",
+            )
+        )
+
     def drain(self) -> None:
         """Read to the end of what a dead process left behind, at most one queue's worth."""
         for _ in range(MAX_QUEUED_BYTES // READ_BYTES):
             try:
-                count = os.readv(self.read_fd, [self._buffer])
+                count = os.readv(self.read_fd, [self._buffer]) if self._socket is None else self._receive(self._socket)
             except OSError:
                 return
             if count == 0:

@@ -48,6 +48,11 @@ class PrefixIndex:
         """Different blocks that at least one row holds."""
         return len(self._holders)
 
+    @property
+    def ids(self) -> Sequence[str]:
+        """The membership that was followed last."""
+        return self._ids
+
     def held_by(self, row: int) -> Sequence[int]:
         """Blocks of a row, least recently used first."""
         return tuple(self._recent.get(row, ()))

@@ -4,10 +4,11 @@ The producer guesses what an engine's prefix cache holds from what was sent to i
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hotbay_sdk import Context, DataProducer, Endpoints, Plugin, PreRequest, Request, Scorer
 
+from hotbay_prefix_cache import state
 from hotbay_prefix_cache.index import PROMPT_BOUNDARY, PrefixIndex
 from hotbay_prefix_cache.parameters import ProducerParameters, ScorerParameters, parse_producer, parse_scorer
 
@@ -25,6 +26,7 @@ _LEAST_SENSIBLE_BLOCK_TOKENS = 16
     reads=["request.prompt_hashes", "endpoint.block_size", "endpoint.num_blocks"],
     produces={MATCHED: "row", TOTAL: "request", BLOCK_TOKENS: "request"},
     parameters=parse_producer,
+    state_versions=[state.VERSION],
 )
 class ApproxPrefixCacheProducer(DataProducer, PreRequest):
     """Counts, per endpoint, the leading prompt blocks that were sent to it before."""
@@ -60,6 +62,14 @@ class ApproxPrefixCacheProducer(DataProducer, PreRequest):
         row = self._index.row_of(targets[0]) if targets else None
         if row is not None:
             self._index.learn(row, self._hashes(request), self._capacity(endpoints, row))
+
+    def export_state(self, version: int) -> Iterator[bytes]:
+        """What was learned, for the next version of this package."""
+        return state.pieces(self._index, self.block_tokens)
+
+    def import_state(self, version: int, pieces: Iterator[bytes]) -> None:
+        """Begin with what the last version learned; endpoints that are gone are forgotten with the first call."""
+        self._index = state.restored(pieces, self.block_tokens, self._parameters.capacity_blocks)
 
     def _hashes(self, request: Request) -> list[int]:
         return request.prompt_hashes.tolist()[: self._parameters.max_blocks]

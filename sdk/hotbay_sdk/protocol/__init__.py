@@ -3,11 +3,17 @@
 Imports the standard library and msgpack only; no clock, no socket, no thread.
 """
 
-from hotbay_sdk.protocol.connection import CallLimitError, Connection, LinkState, LocalProtocolError, Role
+from hotbay_sdk.protocol.connection import Connection
+from hotbay_sdk.protocol.control import CallLimitError, LinkState, LocalProtocolError, Role
 from hotbay_sdk.protocol.events import (
     CallReceived,
-    CallTooLarge,
+    CallRefused,
     CancelReceived,
+    CreditReceived,
+    DataDropped,
+    DataEnded,
+    DataReceived,
+    DescriptorsReceived,
     ErrorReceived,
     Event,
     FrameSkipped,
@@ -19,6 +25,7 @@ from hotbay_sdk.protocol.events import (
     PingReceived,
     PongReceived,
     ReplyReceived,
+    StrayAnswer,
     ViolationFound,
 )
 from hotbay_sdk.protocol.frames import (
@@ -42,6 +49,7 @@ from hotbay_sdk.protocol.messages import (
     Method,
     MethodSpec,
     Ready,
+    Streams,
     TypeDeclaration,
     Welcome,
 )
@@ -58,9 +66,14 @@ __all__ = [
     "CallLimitError",
     "CallMeta",
     "CallReceived",
-    "CallTooLarge",
+    "CallRefused",
     "CancelReceived",
     "Connection",
+    "CreditReceived",
+    "DataDropped",
+    "DataEnded",
+    "DataReceived",
+    "DescriptorsReceived",
     "ErrorCode",
     "ErrorReceived",
     "Event",
@@ -84,6 +97,8 @@ __all__ = [
     "Ready",
     "ReplyReceived",
     "Role",
+    "StrayAnswer",
+    "Streams",
     "TypeDeclaration",
     "Value",
     "ValueRefusedError",

@@ -63,12 +63,50 @@ class LateAnswerDropped(NamedTuple):
     stream: int
 
 
-class CallTooLarge(NamedTuple):
-    """A call over its size limit was skipped. Answer it with `send_error`."""
+class StrayAnswer(NamedTuple):
+    """An answer to a call that this end never made, or that was answered before. It is dropped."""
+
+    stream: int
+
+
+class CallRefused(NamedTuple):
+    """A call that is not served: too large, unreadable, or one too many. Answer it with `send_error(stream, error)`."""
+
+    stream: int
+    error: CallError
+
+
+class DataReceived(NamedTuple):
+    """The next piece of a stream's data. Tell `consumed` when it is done with."""
+
+    stream: int
+    data: bytes
+
+
+class DataDropped(NamedTuple):
+    """A piece for a call that is cancelled or over. Tell `consumed` at once: its bytes are the link's credit."""
 
     stream: int
     length: int
-    limit: int
+
+
+class DataEnded(NamedTuple):
+    """The sender of a stream's data has sent all of it."""
+
+    stream: int
+
+
+class CreditReceived(NamedTuple):
+    """There is new credit; `stream` 0 is the link's. `room` says what may be sent now."""
+
+    stream: int
+
+
+class DescriptorsReceived(NamedTuple):
+    """Descriptors that came with the frame of the event that follows. The receiver of this event owns them."""
+
+    stream: int
+    descriptors: tuple[int, ...]
 
 
 class PingReceived(NamedTuple):
@@ -120,7 +158,13 @@ Event = (
     | ReplyReceived
     | ErrorReceived
     | LateAnswerDropped
-    | CallTooLarge
+    | StrayAnswer
+    | CallRefused
+    | DataReceived
+    | DataDropped
+    | DataEnded
+    | CreditReceived
+    | DescriptorsReceived
     | PingReceived
     | PongReceived
     | GoAwayReceived

@@ -7,7 +7,7 @@ Pure. Every `from_wire` checks shape and bounds of a value that the peer sent an
 from __future__ import annotations
 
 from hotbay_sdk.protocol.declarations import IntEnum, NamedTuple, StrEnum
-from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES
+from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES, FrameType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,28 @@ CONTROL_FRAME_BYTES: Final = 256 * 1024
 """Limit of every frame that has no lower or higher limit of its own."""
 HOT_FRAME_BYTES: Final = 1024 * 1024 + 16 * 1024
 """Limit of a hot call's request and reply."""
+HOST_CALL_BYTES: Final = 128 * 1024
+"""Limit of a call, or one-way call, that a plugin makes: decoding costs up to 80 times as much memory."""
+PIECE_BYTES: Final = 64 * 1024
+"""Longest piece of data that one DATA frame carries."""
+FRAME_LIMITS: Final[Mapping[int, int]] = {
+    FrameType.ARMED: 64 * 1024,
+    FrameType.GO: 64,
+    FrameType.HELLO: 64 * 1024,
+    FrameType.ERR: 64 * 1024,
+    FrameType.DATA: PIECE_BYTES + 5,
+    FrameType.END: 16,
+    FrameType.CANCEL: 4 * 1024,
+    FrameType.CREDIT: 16,
+    FrameType.PING: 16,
+    FrameType.PONG: 4 * 1024,
+    FrameType.GOAWAY: 8 * 1024,
+    FrameType.LOG: 16 * 1024,
+}
+"""Bodies of frames that never need more, in bytes, so that a flood of them stays cheap to read."""
 NO_DEADLINE_US: Final = 0
+MAX_HOST_CALLS: Final = 64
+"""Calls of one plugin process that its host serves at a time; the next is answered with RESOURCE_EXHAUSTED."""
 
 
 class ErrorCode(StrEnum):
@@ -81,11 +102,32 @@ class Method(IntEnum):
     PROFILE_PROCESS = 7
     PRE_REQUEST = 12
     CONFIGURE = 30
+    EXPORT_STATE = 31
+    IMPORT_STATE = 32
+    DUMP_STATE = 35
     CHECK_READY = 36
+    LOG = 50
+    METRIC = 51
+    STORAGE_GET = 52
+    STORAGE_PUT = 53
+    SECRET = 54
+    DIAL = 55
+    ENDPOINTS = 56
+    RECYCLE = 57
+    NOW = 58
+    RANDOM = 59
+
+
+class Streams(StrEnum):
+    """Which way a method's data travels in DATA frames, beside its arguments and its result."""
+
+    NONE = "none"
+    REQUEST = "request"
+    REPLY = "reply"
 
 
 class MethodSpec(NamedTuple):
-    """What the protocol says of a method. `deadline_ms` is the default that the host sets."""
+    """What the protocol says of a method. `deadline_ms` is the default that the caller sets."""
 
     method: Method
     name: str
@@ -94,21 +136,52 @@ class MethodSpec(NamedTuple):
     one_way: bool
     request_bytes: int
     reply_bytes: int
+    streams: Streams = Streams.NONE
+    by_host: bool = True
+
+
+def _by_host(
+    method: Method,
+    link: Link,
+    deadline_ms: int,
+    reply_bytes: int,
+    *,
+    one_way: bool = False,
+    streams: Streams = Streams.NONE,
+) -> MethodSpec:
+    name = method.name.lower()
+    return MethodSpec(method, name, link, deadline_ms, one_way, MAX_FRAME_BYTES, reply_bytes, streams)
+
+
+def _by_plugin(method: Method, reply_bytes: int) -> MethodSpec:
+    name = method.name.lower()
+    return MethodSpec(method, name, Link.CONTROL, 1000, False, HOST_CALL_BYTES, reply_bytes, by_host=False)
 
 
 METHODS: Final[Mapping[int, MethodSpec]] = {
     spec.method: spec
     for spec in (
-        MethodSpec(Method.RUN, "run", Link.CALL, 50, False, MAX_FRAME_BYTES, HOT_FRAME_BYTES),
-        MethodSpec(Method.PICK, "pick", Link.CALL, 50, False, MAX_FRAME_BYTES, HOT_FRAME_BYTES),
-        MethodSpec(Method.PRODUCE, "produce", Link.CALL, 400, False, MAX_FRAME_BYTES, HOT_FRAME_BYTES),
-        MethodSpec(Method.PROFILE_PICK, "profile_pick", Link.CALL, 50, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES),
-        MethodSpec(
-            Method.PROFILE_PROCESS, "profile_process", Link.CALL, 50, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES
-        ),
-        MethodSpec(Method.PRE_REQUEST, "pre_request", Link.CALL, 50, True, MAX_FRAME_BYTES, 0),
-        MethodSpec(Method.CONFIGURE, "configure", Link.CONTROL, 30_000, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES),
-        MethodSpec(Method.CHECK_READY, "check_ready", Link.CONTROL, 1000, False, MAX_FRAME_BYTES, CONTROL_FRAME_BYTES),
+        _by_host(Method.RUN, Link.CALL, 50, HOT_FRAME_BYTES),
+        _by_host(Method.PICK, Link.CALL, 50, HOT_FRAME_BYTES),
+        _by_host(Method.PRODUCE, Link.CALL, 400, HOT_FRAME_BYTES),
+        _by_host(Method.PROFILE_PICK, Link.CALL, 50, CONTROL_FRAME_BYTES),
+        _by_host(Method.PROFILE_PROCESS, Link.CALL, 50, CONTROL_FRAME_BYTES),
+        _by_host(Method.PRE_REQUEST, Link.CALL, 50, 0, one_way=True),
+        _by_host(Method.CONFIGURE, Link.CONTROL, 30_000, CONTROL_FRAME_BYTES),
+        _by_host(Method.EXPORT_STATE, Link.CONTROL, 30_000, 64 * 1024, streams=Streams.REPLY),
+        _by_host(Method.IMPORT_STATE, Link.CONTROL, 30_000, 1024, streams=Streams.REQUEST),
+        _by_host(Method.DUMP_STATE, Link.CONTROL, 500, 64 * 1024),
+        _by_host(Method.CHECK_READY, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
+        _by_plugin(Method.LOG, 64),
+        _by_plugin(Method.METRIC, 64),
+        _by_plugin(Method.STORAGE_GET, HOST_CALL_BYTES),
+        _by_plugin(Method.STORAGE_PUT, 64),
+        _by_plugin(Method.SECRET, HOST_CALL_BYTES),
+        _by_plugin(Method.DIAL, 1024),
+        _by_plugin(Method.ENDPOINTS, MAX_FRAME_BYTES),
+        _by_plugin(Method.RECYCLE, 64),
+        _by_plugin(Method.NOW, 64),
+        _by_plugin(Method.RANDOM, HOST_CALL_BYTES),
     )
 }
 """Requests come from the host, which the plugin trusts, and carry prompts and columns: only the hard cap binds
@@ -245,6 +318,26 @@ def _strs(body: Mapping[str, Value], key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _bool(body: Mapping[str, Value], key: str) -> bool:
+    value = body.get(key, False)
+    if not isinstance(value, bool):
+        raise MalformedMessageError(f"{key} is true or false")
+    return value
+
+
+def _versions(value: Value) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > MAX_NAMES:
+        raise MalformedMessageError(f"state_versions is a list of at most {MAX_NAMES} numbers")
+    versions: list[int] = []
+    for item in value:
+        if type(item) is not int or not 0 < item < 2**31:
+            raise MalformedMessageError("a state version is a number from 1 up")
+        versions.append(item)
+    return tuple(versions)
+
+
+MAX_CONCURRENCY: Final = 64
+"""Most overlapping calls that a type may take: each is a thread of its process."""
 MAX_NAMES: Final = 256
 MAX_NAME_CHARS: Final = 253
 
@@ -266,8 +359,12 @@ class Armed(NamedTuple):
         return cls(_str(body, "incarnation"), _strs(body, "enforced"))
 
 
+NO_RANGE: Final = (0, 0)
+"""The range of a HELLO that names none which can be read: no host's version is in it."""
+
+
 class Hello(NamedTuple):
-    """The plugin's SDK introduces itself. `protocol` is the closed range of versions that it speaks."""
+    """The plugin's SDK introduces itself. `protocol` is the closed range of versions that it speaks, or `NO_RANGE`."""
 
     protocol: tuple[int, int]
     sdk: str
@@ -287,33 +384,46 @@ class Hello(NamedTuple):
     def from_wire(cls, value: Value) -> Hello:
         """Read a HELLO body."""
         body = _map(value, "HELLO")
-        versions = body.get("protocol")
-        if not isinstance(versions, list) or len(versions) != 2:
-            raise MalformedMessageError("protocol is [lowest, highest]")
-        low, high = versions
-        if type(low) is not int or type(high) is not int or not 0 < low <= high:
-            raise MalformedMessageError("protocol is [lowest, highest], integers from 1 up")
-        return cls((low, high), _str(body, "sdk"), _str(body, "language"), _strs(body, "features"))
+        return cls(
+            _range(body.get("protocol")),
+            _str(body, "sdk", ""),
+            _str(body, "language", ""),
+            _strs(body, "features"),
+        )
+
+
+def _range(value: Value) -> tuple[int, int]:
+    """A peer of another version may write it in any form: that is no violation, it is another version."""
+    if isinstance(value, list) and len(value) == 2:
+        low, high = value
+        if type(low) is int and type(high) is int and 0 < low <= high:
+            return low, high
+    return NO_RANGE
 
 
 class Welcome(NamedTuple):
-    """The host's answer: the version both will speak and what the process needs to begin."""
+    """The host's answer: the version both will speak and what the process needs to begin.
+
+    `state`: the state of a predecessor follows in a call of `import_state`.
+    """
 
     protocol: int
     generation: int
     seed: int
     log_level: str = "info"
     features: tuple[str, ...] = ()
+    state: bool = False
 
     def to_wire(self) -> dict[str, Value]:
         """Map of the WELCOME frame."""
-        return {
+        body: dict[str, Value] = {
             "protocol": self.protocol,
             "generation": self.generation,
             "seed": self.seed,
             "log_level": self.log_level,
             "features": list(self.features),
         }
+        return {**body, "state": True} if self.state else body
 
     @classmethod
     def from_wire(cls, value: Value) -> Welcome:
@@ -325,6 +435,7 @@ class Welcome(NamedTuple):
             seed=_int(body, "seed"),
             log_level=_str(body, "log_level", "info"),
             features=_strs(body, "features"),
+            state=_bool(body, "state"),
         )
 
 
@@ -333,7 +444,9 @@ class TypeDeclaration(NamedTuple):
 
     `points`: names of the extension points it answers. `reads`: endpoint columns and request fields
     that cross to it; others never do. `consumes`/`produces`: names of data columns, `KEY.field`.
-    `rowwise`: each endpoint's score depends on that endpoint alone.
+    `rowwise`: each endpoint's score depends on that endpoint alone. `concurrency`: calls to it that may
+    overlap. `state_versions`: forms of state that it can give to a successor and take from a
+    predecessor. `needs_restart`: other parameters need another process.
     """
 
     type: str
@@ -343,10 +456,12 @@ class TypeDeclaration(NamedTuple):
     produces: tuple[str, ...] = ()
     rowwise: bool = False
     concurrency: int = 1
+    state_versions: tuple[int, ...] = ()
+    needs_restart: bool = False
 
     def to_wire(self) -> dict[str, Value]:
-        """Map of one entry of READY's `types`."""
-        return {
+        """Map of one entry of READY's `types`. What is as by default and came later than the rest is left out."""
+        body: dict[str, Value] = {
             "type": self.type,
             "points": list(self.points),
             "reads": list(self.reads),
@@ -355,20 +470,28 @@ class TypeDeclaration(NamedTuple):
             "rowwise": self.rowwise,
             "concurrency": self.concurrency,
         }
+        if self.state_versions:
+            body["state_versions"] = list(self.state_versions)
+        if self.needs_restart:
+            body["needs_restart"] = True
+        return body
 
     @classmethod
     def from_wire(cls, value: Value) -> TypeDeclaration:
         """Read one entry of READY's `types`."""
         body = _map(value, "a type")
-        _expect(isinstance(body.get("rowwise", False), bool), "rowwise is true or false")
+        concurrency = _int(body, "concurrency", 1)
+        _expect(0 < concurrency <= MAX_CONCURRENCY, f"concurrency is 1 to {MAX_CONCURRENCY}")
         return cls(
             type=_str(body, "type"),
             points=_strs(body, "points"),
             reads=_strs(body, "reads"),
             consumes=_strs(body, "consumes"),
             produces=_strs(body, "produces"),
-            rowwise=body.get("rowwise") is True,
-            concurrency=_int(body, "concurrency", 1),
+            rowwise=_bool(body, "rowwise"),
+            concurrency=concurrency,
+            state_versions=_versions(body.get("state_versions", [])),
+            needs_restart=_bool(body, "needs_restart"),
         )
 
 

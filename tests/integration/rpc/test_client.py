@@ -219,16 +219,25 @@ def test_r15_plugin_that_does_not_read_fills_a_bounded_queue_and_works_again(wit
 
 def test_host_calls_are_refused_not_ignored(with_peer: Callable) -> None:
     async def body(peer) -> None:
-        _, data = peer.connection.start_call(50, [], deadline_us=1000, reply_limit_bytes=1000)
+        _, data = peer.control.start_call(Method.NOW, [], deadline_us=1000)
+        peer.write_control(data)
+        [event] = await peer.read_control()
+        assert event.error.code == ErrorCode.UNAVAILABLE
+
+    with_peer(body)
+
+
+def test_host_calls_on_the_call_link_are_refused(with_peer: Callable) -> None:
+    async def body(peer) -> None:
+        _, data = peer.connection.start_call(Method.NOW, [], deadline_us=1000)
         peer.write(data)
-        await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         readable = loop.create_future()
         loop.add_reader(peer.channel.peer_call_in, lambda: readable.done() or readable.set_result(None))
         await asyncio.wait_for(readable, TIMEOUT_S)
         loop.remove_reader(peer.channel.peer_call_in)
         [event] = peer.read()
-        assert event.error.code == ErrorCode.UNAVAILABLE
+        assert event.error.code == ErrorCode.PROTOCOL_VIOLATION
 
     with_peer(body)
 

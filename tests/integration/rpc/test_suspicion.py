@@ -176,11 +176,11 @@ def test_plugin_that_floods_host_calls_and_reads_no_answer_is_given_up(with_peer
         while not peer.lost:
             frames = []
             for _ in range(500):
-                stream, frame = peer.connection.start_call(50, [], deadline_us=1000, reply_limit_bytes=1000)
-                peer.connection.cancel(stream, "")
+                stream, frame = peer.control.start_call(Method.NOW, [], deadline_us=1000)
+                peer.control.cancel(stream, "")
                 frames.append(frame)
-                peer.connection._tombstones.clear()
-            await loop.run_in_executor(None, peer.write, b"".join(frames))
+                peer.control._tombstones.clear()
+            await loop.run_in_executor(None, peer.write_control, b"".join(frames))
         assert (await peer.gone()).code == "PROTOCOL_VIOLATION"
 
     with_peer(body)

@@ -72,7 +72,9 @@ def test_async_methods_are_found():
         ({"consumes": ["Match"]}, "named Key.field"),
         ({"consumes": "Match.blocks"}, 'write ["Match.blocks"]'),
         ({"produces": {"Match.blocks": "row"}}, "a DataProducer, and nothing else"),
-        ({"concurrency": 2}, "this release takes 1"),
+        ({"concurrency": 0}, "expected 1 to 64"),
+        ({"concurrency": 65}, "expected 1 to 64"),
+        ({"state_versions": [0]}, "whole numbers from 1 up"),
     ],
 )
 def test_bad_declaration_is_refused_with_a_way_out(declaration, text):

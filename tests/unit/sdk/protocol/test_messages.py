@@ -18,18 +18,30 @@ from hotbay_sdk.protocol import (
     Welcome,
 )
 from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES
-from hotbay_sdk.protocol.messages import MAX_MESSAGE_BYTES, MAX_NAME_CHARS, MAX_NAMES, MAX_TRACEBACK_BYTES
+from hotbay_sdk.protocol.messages import MAX_MESSAGE_BYTES, MAX_NAME_CHARS, MAX_NAMES, MAX_TRACEBACK_BYTES, NO_RANGE
 from hypothesis import given
 from hypothesis import strategies as st
 
 names = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10), max_size=4).map(tuple)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 wholes = st.integers(0, 2**63)
-declarations = st.builds(TypeDeclaration, texts, names, names, names, names, st.booleans(), st.integers(1, 9))
+state_versions = st.lists(st.integers(1, 9), max_size=3).map(tuple)
+declarations = st.builds(
+    TypeDeclaration,
+    texts,
+    names,
+    names,
+    names,
+    names,
+    st.booleans(),
+    st.integers(1, 64),
+    state_versions,
+    st.booleans(),
+)
 messages = st.one_of(
     st.builds(Armed, texts, names),
     st.builds(Hello, st.tuples(st.integers(1, 3), st.integers(3, 5)), texts, texts, names),
-    st.builds(Welcome, wholes, wholes, wholes, texts, names),
+    st.builds(Welcome, wholes, wholes, wholes, texts, names, st.booleans()),
     st.builds(Ready, st.lists(declarations, max_size=3).map(tuple), texts),
     st.builds(
         CallError,
@@ -120,10 +132,35 @@ def test_types_of_a_plugin_are_bounded_on_both_sides(count: int) -> None:
             Ready.from_wire(body)
 
 
-@pytest.mark.parametrize("versions", [[], [1], [2, 1], [0, 1], [1, 1, 1], [1.0, 2], [True, 1], "12", None])
-def test_a_range_of_versions_that_is_none_is_malformed(versions: Value) -> None:
-    with pytest.raises(MalformedMessageError):
-        Hello.from_wire({"protocol": versions, "sdk": "", "language": ""})
+@pytest.mark.parametrize("versions", [[], [1], [2, 1], [0, 1], [0, 0], [1, 1, 1], [1.0, 2], [True, 1], "12", 0, None])
+def test_r17_range_of_versions_that_cannot_be_read_holds_no_hosts(versions: Value) -> None:
+    assert Hello.from_wire({"protocol": versions, "sdk": "", "language": ""}).protocol == NO_RANGE
+
+
+def test_r17_hello_without_optionals_and_with_extras_is_read() -> None:
+    assert Hello.from_wire({"protocol": [1, 99], "later": [1]}) == Hello((1, 99), "", "")
+    assert Hello.from_wire({}).protocol == NO_RANGE
+
+
+@pytest.mark.parametrize(("concurrency", "taken"), [(0, False), (1, True), (64, True), (65, False)])
+def test_concurrency_of_a_type_is_bounded_on_both_sides(concurrency: int, taken: bool) -> None:
+    if taken:
+        assert TypeDeclaration.from_wire({"type": "a", "concurrency": concurrency}).concurrency == concurrency
+    else:
+        with pytest.raises(MalformedMessageError):
+            TypeDeclaration.from_wire({"type": "a", "concurrency": concurrency})
+
+
+@pytest.mark.parametrize(
+    ("versions", "taken"), [([1, 2**31 - 1], True), ([2**31], False), ([0], False), (["1"], False), ("1", False)]
+)
+def test_state_versions_of_a_type_are_checked(versions: Value, taken: bool) -> None:
+    body: dict[str, Value] = {"type": "a", "state_versions": versions}
+    if taken:
+        assert TypeDeclaration.from_wire(body).state_versions == (1, 2**31 - 1)
+    else:
+        with pytest.raises(MalformedMessageError):
+            TypeDeclaration.from_wire(body)
 
 
 def test_every_method_has_a_deadline_and_limits_that_a_frame_can_carry() -> None:
