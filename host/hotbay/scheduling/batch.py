@@ -3,7 +3,7 @@
 Pure. B is the number of cycles in a batch, E the rows of their common snapshot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
+AnswerValue = Mask | Floats | float | tuple[int, ...] | tuple[str, ...]
+"""What a plugin says at one point: survivors, scores, a column or number, picked rows, names of profiles."""
 LastGood = dict[str, tuple[int, Floats]]
 """Ref of a scorer bound `last_good` -> membership and scores of its last answer."""
 
@@ -54,6 +56,9 @@ class Tally(Protocol):
 
     def plugin_error(self, point: str, ref: str, code: str) -> None:
         """An answer, or a part of one, that a failure policy replaced."""
+
+    def call_timer(self, plugin: str, point: str) -> Callable[[float], None]:
+        """Takes the duration of each call of a plugin by one method, in seconds."""
 
 
 def candidate_bits(cycles: Sequence[CycleState]) -> bytes | None:

@@ -14,6 +14,7 @@ from hotbay_sdk.protocol.calls import REQUEST_SCOPE
 
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import (
+    AnswerValue,
     BadResultError,
     CycleState,
     Floats,
@@ -23,7 +24,7 @@ from hotbay.scheduling.batch import (
     request_columns,
     row_errors,
 )
-from hotbay.scheduling.binding import Binding
+from hotbay.scheduling.binding import Binding, Point
 
 MAX_BATCH: Final = 64
 MAX_ARRAYS_BYTES: Final = 1024 * 1024
@@ -32,10 +33,29 @@ BULKY_FIELDS: Final = ("request.prompt", "request.messages")
 """Fields, by how their names begin, that can be as long as the request's body."""
 
 
-class RemoteCall(ABC):
-    """Common part of all calls: which process, which method, by when."""
+Lane = int | tuple[int, str]
+"""Which calls of a process go out one after the other: those of one method, or, of types that take overlapping calls,
+those of one method and the same types."""
 
-    __slots__ = ("bindings", "bulky", "columns", "deadline_s", "fields", "generation", "handles", "method")
+
+class RemoteCall(ABC):
+    """Common part of all calls: which process, which method, by when.
+
+    `overlap`: how many calls of its `lane` may be out at once, the smallest number that one of its types takes.
+    """
+
+    __slots__ = (
+        "bindings",
+        "bulky",
+        "columns",
+        "deadline_s",
+        "fields",
+        "generation",
+        "handles",
+        "lane",
+        "method",
+        "overlap",
+    )
 
     sends_view: ClassVar[bool] = True
     """Whether the arguments hold the endpoint view, so that the process knows it afterwards."""
@@ -56,6 +76,9 @@ class RemoteCall(ABC):
         self.fields = tuple(fields)
         self.bulky = any(name.startswith(BULKY_FIELDS) for name in fields)
         self.deadline_s = min(b.deadline_s for b in bindings)
+        types = {b.type for b in bindings}
+        self.overlap = min(generation.types[name].concurrency if name in generation.types else 1 for name in types)
+        self.lane: Lane = int(method) if self.overlap == 1 else (int(method), "+".join(sorted(types)))
         # Taken now: a reload gives refs new handles, and this plan's calls go on with theirs.
         self.handles = tuple((generation.number, generation.handles[b.ref]) for b in bindings)
 
@@ -70,6 +93,10 @@ class RemoteCall(ABC):
     @abstractmethod
     def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
         """Check and take the answer; false when all of it was unusable. Raises `BadResultError`."""
+
+    @abstractmethod
+    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
+        """What a result that was applied says for one request of its batch, by point and ref, without what failed."""
 
     def fail(self, cycle: CycleState, reason: str, tally: Tally) -> None:
         """Let the failure policies answer for one cycle."""
@@ -130,6 +157,19 @@ class ProduceCall(RemoteCall):
                 cycle.data[name.removesuffix(REQUEST_SCOPE)] = column[index] if by_row else float(column[index])
         return len(errors) < len(cycles) and not everyone
 
+    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
+        """Columns and numbers, each by `ref/column`."""
+        assert isinstance(result, list), "it was applied"
+        assert isinstance(result[0], dict), "it was applied"
+        if _failed(result[1], len(cycles), index):
+            return {}
+        found: dict[tuple[Point, str], AnswerValue] = {}
+        for name, raw in result[0].items():
+            column = self._column(name, raw, cycles)[index]
+            key = (Point.PRODUCE, f"{self.bindings[0].ref}/{name.removesuffix(REQUEST_SCOPE)}")
+            found[key] = column if isinstance(column, np.ndarray) else float(column)
+        return found
+
     def _column(self, name: str, raw: Value, cycles: Sequence[CycleState]) -> Floats:
         rows, requests = cycles[0].snapshot.rows, len(cycles)
         if name.removesuffix(REQUEST_SCOPE) not in self._produces:
@@ -183,6 +223,17 @@ class PickCall(RemoteCall):
                 good = True
         return good
 
+    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
+        """The rows picked; nothing when one of them is none of the snapshot's."""
+        assert isinstance(result, list), "it was applied"
+        assert isinstance(result[0], list), "it was applied"
+        rows = result[0][index]
+        if _failed(result[1], len(cycles), index) or not isinstance(rows, list):
+            return {}
+        count = cycles[index].snapshot.rows
+        picked = tuple(row for row in rows if type(row) is int and 0 <= row < count)
+        return {(Point.PICK, self.bindings[0].ref): picked} if picked and len(picked) == len(rows) else {}
+
     def _checked(self, cycle: CycleState, rows: Value) -> list[int] | None:
         if not isinstance(rows, list) or not 0 < len(rows) <= self._count:
             return None
@@ -223,6 +274,11 @@ class ProfilePickCall(RemoteCall):
         cycles[0].chosen = [str(name) for name in dict.fromkeys(str(name) for name in result)]
         return True
 
+    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
+        """Names of the profiles to run."""
+        assert isinstance(result, list), "it was applied"
+        return {(Point.PROFILE_HANDLER, self.bindings[0].ref): tuple(str(name) for name in result)}
+
 
 class ProfileProcessCall(RemoteCall):
     """Asks a profile handler which profile's result is the primary one."""
@@ -250,6 +306,17 @@ class ProfileProcessCall(RemoteCall):
             raise BadResultError("profile_process: expected {primary: a profile that has a result, results}")
         cycles[0].primary = primary
         return True
+
+    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
+        """The primary profile's name."""
+        assert isinstance(result, dict), "it was applied"
+        return {(Point.PROFILE_HANDLER, self.bindings[0].ref): (str(result["primary"]),)}
+
+
+def _failed(errors: Value, requests: int, index: int) -> bool:
+    """Whether a reply of one step has an error for a request."""
+    found = row_errors(errors, 1, requests)
+    return (0, -1) in found or (0, index) in found
 
 
 def results_map(cycle: CycleState) -> dict[str, list[str] | None]:

@@ -62,6 +62,8 @@ class _Compiler:
         fail_closed = [binding for binding in absent if binding.policy is Policy.FAIL_CLOSED]
         # Without a handler to ask, the first profile is the one that runs: what it will be refused for is known now.
         certain = (*next(iter(compiled.values())).absent, handler.binding) if handler.pick is None else ()
+        generations = {r.generation.number: r.generation for r in self._given.refs if r.generation is not None}
+        dormant = {ref.name: ref.plugin_id for ref in self._given.refs if ref.dormant and ref.generation is None}
         return Plan(
             number=self._number,
             profiles=compiled,
@@ -69,10 +71,25 @@ class _Compiler:
             producers=producers,
             absent=(*producers_absent, *(binding for binding in certain if binding in fail_closed)),
             learners=learners,
-            generations=tuple(
-                {r.generation.number: r.generation for r in self._given.refs if r.generation is not None}.values()
-            ),
-            fail_closed_absent=tuple(sorted({binding.ref for binding in fail_closed})),
+            generations=tuple(generations.values()),
+            fail_closed_absent=tuple(sorted({binding.ref for binding in fail_closed} - dormant.keys())),
+            dormant=self._dormant(profiles),
+            numbers=frozenset(generations),
+        )
+
+    def _dormant(self, profiles: Sequence[ProfileInput]) -> tuple[str, ...]:
+        """Ids of dormant plugins that requests need. What only filters or scores is needed where a profile names it."""
+        named = {entry.ref for profile in profiles for entry in profile.entries}
+        everywhere = (Point.PICK, Point.PROFILE_HANDLER, Point.PRODUCE, Point.PRE_REQUEST)
+        return tuple(
+            dict.fromkeys(
+                ref.plugin_id
+                for ref in self._given.refs
+                if ref.dormant
+                and ref.generation is None
+                and ref.plugin_id is not None
+                and (ref.name in named or ref.declaration is None or any(ref.has(point) for point in everywhere))
+            )
         )
 
     def _raise_if_any(self) -> None:

@@ -2,7 +2,7 @@
 
 A cycle decides synchronously what comes next and returns the calls to make; the router makes them and
 tells it when each is answered. It never waits, and ends in exactly one decision, be it that of `reject`.
-It holds a lease on every generation of its plan from start to end.
+It holds a lease on every generation of its plan from start to end; `answered` are the numbers of those that answered.
 
 Phases::
 
@@ -23,7 +23,7 @@ from hotbay.scheduling.batch import LastGood
 from hotbay.scheduling.binding import Binding, Policy
 from hotbay.scheduling.builtin import SPREAD
 from hotbay.scheduling.calls import RemoteCall
-from hotbay.scheduling.decision import Decision, Picked, Rejected
+from hotbay.scheduling.decision import Arm, Decision, Picked, Rejected
 from hotbay.scheduling.plan import Plan, Profile
 from hotbay.scheduling.request import InferenceRequest
 
@@ -91,6 +91,8 @@ class Cycle:
         "_rng",
         "_rounds",
         "_stage",
+        "answered",
+        "arm",
         "begun_s",
         "chosen",
         "data",
@@ -119,6 +121,7 @@ class Cycle:
         last_good: LastGood,
         rng: np.random.Generator,
         begun_s: float = 0.0,
+        arm: Arm | None = None,
     ) -> None:
         self.plan = plan
         self.snapshot = snapshot
@@ -133,6 +136,8 @@ class Cycle:
         self.degraded: list[tuple[str, str]] = []
         self.last_good = last_good
         self.begun_s = begun_s
+        self.arm = arm
+        self.answered: list[int] = []
         self.waiting = 0
         self.ended = False
         self._asks_handler = plan.handler.pick is not None
@@ -301,16 +306,16 @@ class Cycle:
 
     def _decision(self) -> Decision:
         if self._rejected is not None:
-            return self._rejected
+            return self._rejected if self.arm is None else self._rejected._replace(arm=self.arm)
         name = self.primary or next((n for n, rows in self.results.items() if rows), None)
         rows = self.results.get(name) if name is not None else None
         if not rows or name is None:
             if not self.results:
-                return Rejected(500, "no-profile", "no scheduling profile was run for this request")
-            return Rejected(429, "rejected-saturated", "no endpoint is left after the filters: all are busy")
+                return Rejected(500, "no-profile", "no scheduling profile was run for this request", self.arm)
+            return Rejected(429, "rejected-saturated", "no endpoint is left after the filters: all are busy", self.arm)
         self._picks.add(rows[0], self.snapshot)
         endpoints = [e for e in (self.snapshot.endpoints[row] for row in rows) if e is not None]
-        return Picked(endpoints[0], tuple(endpoints[1:]), name, tuple(self.degraded))
+        return Picked(endpoints[0], tuple(endpoints[1:]), name, tuple(self.degraded), self.arm)
 
 
 _STEPS: Final[dict[Phase, Callable[[Cycle], Sequence[RemoteCall]]]] = {

@@ -8,19 +8,28 @@ from typing import NamedTuple
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 
-__all__ = ["Decision", "Picked", "Rejected"]
+__all__ = ["Arm", "Decision", "Picked", "Rejected"]
+
+
+class Arm(NamedTuple):
+    """On which side of a canary a decision was made: `rollout` is the canary's salt."""
+
+    rollout: str
+    canary: bool
 
 
 class Picked(NamedTuple):
     """Send the request to `endpoint`; when that one refuses the connection, to `fallbacks` in this order.
 
     `degraded` lists (binding, reason) for every plugin whose answer the decision had to do without.
+    `arm` is None while no canary is under way.
     """
 
     endpoint: EndpointMetadata
     fallbacks: tuple[EndpointMetadata, ...] = ()
     profile: str = "default"
     degraded: tuple[tuple[str, str], ...] = ()
+    arm: Arm | None = None
 
 
 class Rejected(NamedTuple):
@@ -29,6 +38,7 @@ class Rejected(NamedTuple):
     status: int
     reason: str
     message: str
+    arm: Arm | None = None
 
 
 Decision = Picked | Rejected

@@ -21,7 +21,8 @@ class RefPlan:
     """One configured plugin ref. `generation` is None while its package has no process that is READY.
 
     `plugin_id` is None for a host built-in. `declaration` is None when it was never READY: its points
-    are then unknown, and every profile that names it counts it as unavailable.
+    are then unknown, and every profile that names it counts it as unavailable. `dormant`: nothing failed, its process is
+    started when a request needs it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class RefPlan:
     declaration: TypeDeclaration | None
     parameters: Mapping[str, object]
     place: Place | None = None
+    dormant: bool = False
 
     def has(self, point: Point) -> bool:
         """Whether the ref's type answers `point`."""
@@ -114,7 +116,8 @@ class Plan:
     """Everything that a cycle needs, compiled. `number` grows with each plan; `generations` are those it may call.
 
     `absent` are bindings without a process whose policies decide before anything is called: producers, and those
-    that refuse every request anyway. `fail_closed_absent` names refs for which readiness waits.
+    that refuse every request anyway. `fail_closed_absent` names refs for which readiness waits. `dormant` are the ids of
+    the plugins that a request has to wake. `numbers` are those of `generations`.
     """
 
     number: int
@@ -125,6 +128,24 @@ class Plan:
     learners: tuple[Learner, ...]
     generations: tuple[Generation, ...]
     fail_closed_absent: tuple[str, ...]
+    dormant: tuple[str, ...]
+    numbers: frozenset[int]
+
+    @property
+    def calls(self) -> Mapping[tuple[object, ...], RemoteCall]:
+        """Every call that a cycle may make, by where it is made and which refs answer it: comparable across plans."""
+        found: dict[tuple[object, ...], RemoteCall] = {}
+        for call in (call for stage in self.producers for call in stage):
+            found["produce", _uses(call)] = call
+        for asked in (self.handler.pick, self.handler.process):
+            if asked is not None:
+                found[asked.method, _uses(asked)] = asked
+        for name, profile in self.profiles.items():
+            for call in (call for stage in profile.stages for call in stage):
+                found["run", name, _uses(call)] = call
+            if profile.picker.call is not None:
+                found["pick", name, _uses(profile.picker.call)] = profile.picker.call
+        return found
 
     @property
     def bindings(self) -> tuple[Binding, ...]:
@@ -137,6 +158,10 @@ class Plan:
         for use in uses:
             found.setdefault((use.ref, use.point), use)
         return tuple(found.values())
+
+
+def _uses(call: RemoteCall) -> tuple[tuple[str, Point], ...]:
+    return tuple((binding.ref, binding.point) for binding in call.bindings)
 
 
 @dataclass(frozen=True, slots=True)

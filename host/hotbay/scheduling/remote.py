@@ -10,11 +10,12 @@ from hotbay.datalayer.snapshot import Snapshot
 from hotbay.errors import HostError
 from hotbay.rpc.client import UnsendableError
 from hotbay.rpc.leases import Generation
-from hotbay.scheduling.batch import Tally, request_columns
-from hotbay.scheduling.calls import MAX_BATCH, RemoteCall
+from hotbay.scheduling.batch import request_columns
+from hotbay.scheduling.calls import MAX_BATCH, Lane, RemoteCall
 from hotbay.scheduling.cycle import Cycle
 from hotbay.scheduling.plan import Learner
-from hotbay.scheduling.window import HOST_ERROR, Advance, Window
+from hotbay.scheduling.statistics import HOST_ERROR, CallCounters
+from hotbay.scheduling.window import Advance, Asker, Watcher, Window
 
 logger = logging.getLogger(__name__)
 
@@ -25,24 +26,36 @@ Notice = tuple[Cycle, list[str]]
 class Remote:
     """All windows of one generation, and what its process already knows of the endpoints."""
 
-    __slots__ = ("_advance", "_loop", "_notices", "_sent", "_tally", "_windows", "generation")
+    __slots__ = ("_advance", "_loop", "_notices", "_sent", "_watcher", "_windows", "counters", "generation")
 
-    def __init__(self, generation: Generation, *, tally: Tally, advance: Advance) -> None:
+    def __init__(self, generation: Generation, *, counters: CallCounters, advance: Advance) -> None:
         self.generation = generation
-        self._tally = tally
+        self.counters = counters
         self._advance = advance
         self._loop = asyncio.get_running_loop()
-        self._windows: dict[int, Window] = {}
+        self._windows: dict[Lane, Window] = {}
         self._sent: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
         self._notices: dict[Learner, list[Notice]] = {}
+        self._watcher: Watcher | None = None
 
-    def submit(self, cycle: Cycle, call: RemoteCall) -> bool:
+    def watch(self, watcher: Watcher | None) -> None:
+        """Show every answer to `watcher` from now on."""
+        self._watcher = watcher
+        for window in self._windows.values():
+            window.watcher = watcher
+
+    def submit(self, cycle: Asker, call: RemoteCall) -> bool:
         """Queue a call; false when it failed at once and the failure policies have answered."""
-        window = self._windows.get(call.method)
+        window = self._windows.get(call.lane)
         if window is None:
-            window = Window(self.generation, self, tally=self._tally, advance=self._advance)
-            self._windows[call.method] = window
+            window = self._windows[call.lane] = self._window(call)
         return window.submit(cycle, call)
+
+    def _window(self, call: RemoteCall) -> Window:
+        counters, advance = self.counters, self._advance
+        window = Window(self.generation, self, call.method, call.overlap, counters=counters, advance=advance)
+        window.watcher = self._watcher
+        return window
 
     def abandoned(self) -> None:
         """Some cycle has ended before its answers came."""
@@ -103,4 +116,5 @@ class Remote:
             for entry in entries:
                 self._send_notice(learner, [entry])
         else:
-            self._tally.plugin_error(learner.binding.point, learner.binding.ref, code)
+            self.counters.plugin_error(learner.binding.point, learner.binding.ref, code)
+            self.counters.forgive()

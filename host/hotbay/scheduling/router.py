@@ -3,27 +3,44 @@
 Everything happens in callbacks on the running loop. `publish` is one assignment: cycles that began on
 the plan before end on it. A defect, of this code or of a caller's `done`, costs the request in which it
 shows: it is logged, the request is answered, and the cycle's leases are given back.
+
+A rollout shares requests between generations here: a canary takes whole cycles, a shadow copies of calls,
+mirrors the notices of learners; requests are held while a plugin is woken or exchanged. Invariants: every
+cycle is answered by generations of its own plan only (`mixed` counts those that were not); what a shadow
+or a mirror does changes no decision; without a rollout a request costs none of it.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import numpy as np
 
 from hotbay.datalayer.snapshot import Snapshot
+from hotbay.rpc.leases import Generation
+from hotbay.scheduling.arms import Arms, CanaryPlan, Shadow, in_canary
 from hotbay.scheduling.batch import LastGood, Tally
 from hotbay.scheduling.binding import Policy
 from hotbay.scheduling.calls import RemoteCall
 from hotbay.scheduling.cycle import BatchPicks, Cycle
-from hotbay.scheduling.decision import Decision, Picked, Rejected
+from hotbay.scheduling.decision import Arm, Decision, Picked, Rejected
+from hotbay.scheduling.holding import Held
+from hotbay.scheduling.mirrors import Mirrors
 from hotbay.scheduling.plan import Plan
 from hotbay.scheduling.remote import Remote
 from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.shadowing import Copier
+from hotbay.scheduling.statistics import ArmCounters, CallCounters, CallStatistics
+from hotbay.scheduling.window import Asker
 
 logger = logging.getLogger(__name__)
+
+WAKE_WITHIN_S: Final = 10.0
+"""What a request waits for a plugin that sleeps: a start takes a second, a client waits longer for a first token."""
+NO_MIRRORS: Final[Mapping[int, Sequence[Generation]]] = MappingProxyType({})
 
 
 class Snapshots(Protocol):
@@ -43,11 +60,30 @@ class Observer(Tally, Protocol):
     def decision(self, duration_s: float) -> None:
         """One decision was made, by a cycle: an endpoint or a refusal. Refusals without a cycle are not timed."""
 
+    def mixed_cycle(self) -> None:
+        """A cycle was answered by a generation that is not of its plan."""
+
+    def held(self, count: int) -> None:
+        """So many requests wait for a plugin now."""
+
 
 class Router:
-    """The scheduler. Lives on the loop that made it."""
+    """The scheduler. Lives on the loop that made it.
 
-    def __init__(self, snapshots: Snapshots, observer: Observer, *, seed: int | None = None) -> None:
+    Set `wake` to be told of plugins that a request needs and that are dormant in the plan: it is called once per plugin
+    id until a plan is published in which that plugin is not dormant.
+    """
+
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        observer: Observer,
+        *,
+        seed: int | None = None,
+        wake_within_s: float = WAKE_WITHIN_S,
+    ) -> None:
+        self.wake: Callable[[str], None] | None = None
+        self.mixed = 0
         self._snapshots = snapshots
         self._observer = observer
         self._loop = asyncio.get_running_loop()
@@ -58,6 +94,17 @@ class Router:
         self._remotes: dict[int, Remote] = {}
         self._cycles: dict[int, Cycle] = {}
         self._last_good: LastGood = {}
+        self._counters: dict[int, CallCounters] = {}
+        self._canary: CanaryPlan | None = None
+        self._canary_last_good: LastGood = {}
+        self._arms: dict[Arm, ArmCounters] = {}
+        self._copiers: dict[int, Copier] = {}
+        self._mirrors = Mirrors(NO_MIRRORS)
+        self._held = Held(self._begin, changed=observer.held)
+        self._hold_s = 0.0
+        self._wake_within_s = wake_within_s
+        self._woken: set[str] = set()
+        self._quiesced: dict[int, float] = {}
         self._seen: Snapshot | None = None
         self._any_live = False
 
@@ -71,27 +118,132 @@ class Router:
         """Cycles that have begun and not ended."""
         return len(self._cycles)
 
-    def publish(self, plan: Plan) -> None:
-        """Make `plan` the current one. Generations that only older plans name get no new leases from here on."""
+    @property
+    def held(self) -> int:
+        """Requests that wait for a plugin to be woken or exchanged."""
+        return len(self._held)
+
+    def publish(
+        self,
+        plan: Plan,
+        *,
+        canary: CanaryPlan | None = None,
+        shadows: Sequence[Shadow] = (),
+        mirrors: Mapping[int, Sequence[Generation]] = NO_MIRRORS,
+    ) -> None:
+        """Make `plan` the current one, and exactly these the canary, shadows and mirrors.
+
+        Generations that only older plans name get no new leases from here on. `mirrors` names, by the number of a
+        generation, those that are told what its learners are told. Whoever publishes during a rollout passes its parts
+        each time; a canary with the salt of the one before goes on with its statistics.
+        """
+        plans = (plan,) if canary is None else (plan, canary.plan)
+        mirrored = [generation for others in mirrors.values() for generation in others]
+        used = [*(g for p in plans for g in p.generations), *(s.candidate for s in shadows), *mirrored]
         kept = {number: remote for number, remote in self._remotes.items() if remote.generation.leases}
-        for generation in plan.generations:
-            known = self._remotes.get(generation.number)
-            kept[generation.number] = known or Remote(generation, tally=self._observer, advance=self._answered)
+        for generation in used:
+            kept[generation.number] = self._remotes.get(generation.number) or self._remote(generation)
         self._remotes = kept
+        self._set_shadows(plan, shadows, plans)
+        self._mirrors = Mirrors(mirrors)
+        self._set_canary(canary)
         wanted = {b.ref for p in plan.profiles.values() for b in p.bindings if b.policy is Policy.LAST_GOOD}
         for ref in self._last_good.keys() - wanted:
             del self._last_good[ref]
         self._plan = plan
+        self._woken.intersection_update(plan.dormant)
+        self._set_hold()
+
+    def _remote(self, generation: Generation) -> Remote:
+        counters = self._counters.setdefault(generation.number, CallCounters(self._observer))
+        return Remote(generation, counters=counters, advance=self._answered)
+
+    def _set_shadows(self, plan: Plan, shadows: Sequence[Shadow], plans: Sequence[Plan]) -> None:
+        for remote in self._remotes.values():
+            remote.watch(None)
+        self._copiers = {}
+        for shadow in shadows:
+            live, candidate = self._remotes.get(shadow.live.number), self._remotes[shadow.candidate.number]
+            if live is not None:
+                copier = self._copiers[shadow.live.number] = Copier(shadow, plan, candidate.submit, self._rng)
+                live.watch(copier)
+                candidate.watch(copier)
+        only_compared = {s.candidate.number for s in shadows}.difference(*(p.numbers for p in plans))
+        for number, remote in self._remotes.items():
+            remote.counters.quiet = number in only_compared
+
+    def _set_canary(self, canary: CanaryPlan | None) -> None:
+        if canary is not None and Arm(canary.salt, canary=True) not in self._arms:
+            self._arms = {Arm(canary.salt, canary=side): ArmCounters() for side in (False, True)}
+            self._canary_last_good = {}
+        self._canary = canary
+
+    # -- what a rollout asks -------------------------------------------------------------------------
+
+    def statistics(self, generation: int) -> CallStatistics | None:
+        """Calls of a generation since it was first published; None when it is unknown or retired."""
+        counters = self._counters.get(generation)
+        return None if counters is None else counters.read()
+
+    def arms(self, salt: str) -> Arms | None:
+        """Requests by arm of the canary with this salt, if it is the latest one."""
+        live, canary = self._arms.get(Arm(salt, canary=False)), self._arms.get(Arm(salt, canary=True))
+        return None if live is None or canary is None else Arms(live.read(), canary.read())
+
+    def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
+        """A picked request is over: whether it failed at its endpoint, and after what time its answer began, if it did."""
+        if decision.arm is not None and (counters := self._arms.get(decision.arm)) is not None:
+            counters.ended(failed=failed, ttft_s=ttft_s)
+
+    def quiesce(self, generation: int, *, within_s: float) -> None:
+        """Hold new requests, each for at most `within_s` seconds, until `resume`. What has begun goes on.
+
+        A request that waited so long, or found too many waiting, is decided by the plan of that moment.
+        """
+        self._quiesced[generation] = within_s
+        self._set_hold()
+
+    def resume(self, generation: int) -> None:
+        """Take back `quiesce`; held requests are decided by the current plan. May be called again."""
+        self._quiesced.pop(generation, None)
+        self._set_hold()
+
+    def _set_hold(self) -> None:
+        asleep_s = self._wake_within_s if self._plan is not None and self._plan.dormant else 0.0
+        self._hold_s = max(asleep_s, *self._quiesced.values(), 0.0)
+        if not self._hold_s:
+            self._held.release()
+
+    def _hold(self, request: InferenceRequest, done: Callable[[Decision], None]) -> bool:
+        taken = self._held.take(request, done, self._hold_s)
+        for plugin_id in self._plan.dormant if self._plan is not None else ():
+            if plugin_id not in self._woken:
+                self._woken.add(plugin_id)
+                try:
+                    if self.wake is not None:
+                        self.wake(plugin_id)
+                except Exception:
+                    # Named boundary: who wakes is not ours, and the request may go on without the plugin.
+                    logger.exception("wake_failed plugin=%s", plugin_id)
+        return taken
+
+    # -- requests ------------------------------------------------------------------------------------
 
     def retire(self, generation: int) -> None:
         """Forget a generation: who still has a lease on it goes on by the failure policies."""
         self._remotes.pop(generation, None)
+        self._counters.pop(generation, None)
 
     def decide(self, request: InferenceRequest, done: Callable[[Decision], None]) -> None:
         """Decide for one request; `done` is called exactly once, now or later on this loop.
 
         A request is decided once at a time. What `done` raises is logged and changes nothing.
         """
+        if self._hold_s and self._hold(request, done):
+            return
+        self._begin(request, done)
+
+    def _begin(self, request: InferenceRequest, done: Callable[[Decision], None]) -> None:
         plan, snapshot = self._plan, self._snapshots.snapshot
         if plan is None:
             done(Rejected(503, "not-ready", "no scheduling plan is published yet"))
@@ -101,15 +253,22 @@ class Router:
         if not self._any_live:
             done(Rejected(503, "rejected-no-endpoints", "no endpoint is known that may take requests"))
             return
+        arm, last_good = None, self._last_good
+        if self._canary is not None:
+            canary = self._canary
+            arm = Arm(canary.salt, canary=in_canary(request.id, canary.salt, canary.share))
+            if arm.canary:
+                plan, last_good = canary.plan, self._canary_last_good
         cycle = Cycle(
             plan,
             snapshot,
             request,
             done,
             picks=self._picks,
-            last_good=self._last_good,
+            last_good=last_good,
             rng=self._rng,
             begun_s=time.perf_counter(),
+            arm=arm,
         )
         self._cycles[id(request)] = cycle
         self._advance(cycle)
@@ -121,6 +280,9 @@ class Router:
         """
         cycle = self._cycles.get(id(request))
         if cycle is None:
+            done = self._held.cancel(request)
+            if done is not None:
+                done(Rejected(499, "client-left", "the client left before the decision"))
             return
         self._reject(cycle, Rejected(499, "client-left", "the client left before the decision"))
         for generation in cycle.plan.generations:
@@ -158,16 +320,20 @@ class Router:
 
     def _submit(self, cycle: Cycle, call: RemoteCall) -> bool:
         remote = self._remotes.get(call.generation.number)
-        if remote is not None:
-            return remote.submit(cycle, call)
-        call.fail(cycle, "UNAVAILABLE", self._observer)
-        return False
+        if remote is None:
+            call.fail(cycle, "UNAVAILABLE", self._observer)
+            return False
+        submitted = remote.submit(cycle, call)
+        # After the live one: its batch goes out first.
+        if self._copiers and submitted and (copier := self._copiers.get(call.generation.number)) is not None:
+            copier.copy(cycle, call)
+        return submitted
 
-    def _answered(self, cycle: Cycle) -> None:
+    def _answered(self, cycle: Asker) -> None:
         if cycle.ended:
             return
         cycle.waiting -= 1
-        if cycle.waiting == 0:
+        if cycle.waiting == 0 and isinstance(cycle, Cycle):
             self._advance(cycle)
 
     def _finish(self, cycle: Cycle) -> None:
@@ -176,12 +342,27 @@ class Router:
             self._picks_reset_due = True
             self._loop.call_soon(self._reset_picks)
         decision = cycle.finish(self._report)
-        if isinstance(decision, Picked):
-            targets = [decision.endpoint.id]
-            for learner in cycle.plan.learners:
-                remote = self._remotes.get(learner.generation.number)
+        if not cycle.plan.numbers.issuperset(cycle.answered):
+            self.mixed += 1
+            self._observer.mixed_cycle()
+            logger.error("cycle_mixed request=%s answered=%s", cycle.request.id, cycle.answered)
+        if cycle.arm is not None:
+            self._count(cycle, cycle.arm, decision)
+        if cycle.plan.learners and isinstance(decision, Picked):
+            self._teach(cycle, [decision.endpoint.id])
+
+    def _count(self, cycle: Cycle, arm: Arm, decision: Decision) -> None:
+        counters = self._arms.get(arm)
+        if counters is not None:
+            duration_s = time.perf_counter() - cycle.begun_s
+            counters.decided(duration_s, refused=isinstance(decision, Rejected), degraded=cycle.degraded)
+
+    def _teach(self, cycle: Cycle, targets: list[str]) -> None:
+        for learner in cycle.plan.learners:
+            for told in (learner, *self._mirrors.of(learner)):
+                remote = self._remotes.get(told.generation.number)
                 if remote is not None:
-                    remote.learn(learner, cycle, targets)
+                    remote.learn(told, cycle, targets)
 
     def _report(self, cycle: Cycle) -> None:
         for binding, reason in cycle.degraded:

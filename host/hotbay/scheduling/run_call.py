@@ -9,6 +9,7 @@ from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, mask_bytes, run
 
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import (
+    AnswerValue,
     BadResultError,
     CycleState,
     Floats,
@@ -19,7 +20,7 @@ from hotbay.scheduling.batch import (
     request_columns,
     row_errors,
 )
-from hotbay.scheduling.binding import Binding, Policy
+from hotbay.scheduling.binding import Binding, Point, Policy
 from hotbay.scheduling.calls import MAX_ARRAYS_BYTES, MAX_BATCH, RemoteCall
 
 MAX_ERRORS_BYTES: Final = 16 * 1024
@@ -80,6 +81,22 @@ class RunCall(RemoteCall):
                 scores = self._sanitize(scores, cycles, kept, whole, tally)
         self._take(cycles, kept, scores, whole, tally)
         return len(whole) < len(self.bindings) * len(cycles)
+
+    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
+        """Survivors of all filters together, and each scorer's scores, mended as for a decision."""
+        assert isinstance(result, list), "it was applied"
+        failed = self._fold_errors(row_errors(result[2], len(self.bindings), len(cycles)), len(cycles))
+        kept, scores = self._kept(result[0], cycles), self._scores(result[1], cycles)
+        found: dict[tuple[Point, str], AnswerValue] = {}
+        steps = range(len(self.filters))
+        if kept is not None and not any((step, index) in failed for step in steps):
+            found[Point.FILTER, "+".join(binding.ref for binding in self.filters)] = kept[index]
+        for step, binding in enumerate(self.scorers):
+            if scores is not None and (len(self.filters) + step, index) not in failed:
+                found[Point.SCORE, binding.ref] = np.nan_to_num(
+                    scores[step, index], nan=0.0, posinf=0.0, neginf=0.0
+                ).clip(0, 1)
+        return found
 
     def _kept(self, bits: Value, cycles: Sequence[CycleState]) -> Mask | None:
         if not self.filters:

@@ -1,6 +1,7 @@
 """A scheduler without processes: refs answered by the SDK's own dispatcher over a pair of real connections."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,7 @@ from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.compiler import compile_plan
 from hotbay.scheduling.decision import Picked, Rejected
-from hotbay.scheduling.plan import PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
+from hotbay.scheduling.plan import Plan, PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.router import Router
 from hotbay_sdk import Plugin
@@ -35,7 +36,10 @@ TIMEOUT_S = 5.0
 
 
 class MemoryClient:
-    """The client's interface over two connections in memory. `hold` keeps answers back until `release`."""
+    """The client's interface over two connections in memory.
+
+    `hold` keeps answers back until `release`, `keeps` those of calls with arguments of which it is true.
+    """
 
     def __init__(self, dispatcher: Dispatcher, label: str) -> None:
         self.fault: HostError | None = None
@@ -43,6 +47,7 @@ class MemoryClient:
         self.batches: list[int] = []
         self.arguments: list[list[object]] = []
         self.hold = False
+        self.keeps: Callable[[Sequence[object]], bool] = lambda args: False
         self.refuses: HostError | None = None
         self.cancelled: list[int] = []
         self.tamper: Callable[[object], object] | None = None
@@ -77,6 +82,9 @@ class MemoryClient:
         self._calls[stream] = (done, freed)
         for event in self._plugin.feed(data):
             if isinstance(event, CallReceived):
+                if self._dispatcher.overlapping:
+                    # As the reading thread does: views count in the order of arrival.
+                    self._dispatcher.overlaps(event)
                 self._held.append(event)
         if not self.hold:
             asyncio.get_running_loop().call_soon(self.release)
@@ -94,9 +102,17 @@ class MemoryClient:
             if isinstance(event, NoticeReceived):
                 self._dispatcher.call(event.meta.method, event.args)
 
-    def release(self) -> None:
-        """Answer what was called."""
-        calls, self._held = self._held, []
+    @property
+    def holding(self) -> int:
+        """Calls that are out and not answered."""
+        return len(self._held)
+
+    def release(self, *, newest: bool = False) -> None:
+        """Answer what was called and is not kept; with `newest` the last call alone."""
+        calls = [call for call in self._held if not self.keeps(call.args)]
+        if newest:
+            calls = calls[-1:]
+        self._held = [call for call in self._held if call not in calls]
         for call in calls:
             self.arguments.append(call.args)
             requests = next(a for a in call.args if isinstance(a, list) and len(a) == 5 and isinstance(a[3], dict))
@@ -119,6 +135,7 @@ class MemoryClient:
     def die(self) -> None:
         """The process ends."""
         self.fault = PluginFault("CRASHED", "killed")
+        self._held = []
         calls, self._calls = self._calls, {}
         for stream, (done, freed) in calls.items():
             if stream not in self._told:
@@ -148,6 +165,9 @@ class Tally:
     invalid: dict[str, int] = field(default_factory=dict)
     errors: list[tuple[str, str, str]] = field(default_factory=list)
     decisions: int = 0
+    mixed: int = 0
+    waiting: list[int] = field(default_factory=list)
+    timed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def degraded(self, binding: str, reason: str) -> None:
         self.degradations.append((binding, reason))
@@ -162,6 +182,19 @@ class Tally:
     def plugin_error(self, point: str, ref: str, code: str) -> None:
         self.errors.append((str(point), ref, code))
 
+    def call_timer(self, plugin: str, point: str) -> Callable[[float], None]:
+        def timed(duration_s: float) -> None:
+            assert duration_s >= 0
+            self.timed[plugin, point] += 1
+
+        return timed
+
+    def mixed_cycle(self) -> None:
+        self.mixed += 1
+
+    def held(self, count: int) -> None:
+        self.waiting.append(count)
+
 
 class Bay:
     """One store, one router, and as many in-memory plugins as a test needs."""
@@ -171,6 +204,7 @@ class Bay:
         self.tally = Tally()
         self.clients: dict[str, MemoryClient] = {}
         self.generations: dict[str, Generation] = {}
+        self.started: list[Generation] = []
         self.refs: list[RefPlan] = []
         self.requests: list[InferenceRequest] = []
         self._plans = 0
@@ -187,7 +221,7 @@ class Bay:
         self, plugin: Plugin, refs: Iterable[tuple[str, str, Mapping[str, object]]], *, number: int | None = None
     ) -> MemoryClient:
         """Start a plugin and configure refs (name, type, parameters); later refs of a name replace earlier ones."""
-        number = len(self.generations) + 1 if number is None else number
+        number = len(self.started) + 1 if number is None else number
         dispatcher = Dispatcher(generation=number, seed=1, log_level="error")
         dispatcher.provide(plugin)
         client = MemoryClient(dispatcher, f"{plugin.name}#{number}")
@@ -210,6 +244,7 @@ class Bay:
             self.refs.append(RefPlan(name, type_name, plugin.name, generation, types[type_name], parameters))
         self.clients[plugin.name] = client
         self.generations[plugin.name] = generation
+        self.started.append(generation)
         return client
 
     def lose(self, name: str) -> None:
@@ -220,13 +255,13 @@ class Bay:
         """List a host built-in."""
         self.refs.append(RefPlan(type_name, type_name, None, None, None, parameters))
 
-    def publish(
+    def compile(
         self,
         *entries: str | tuple[str, float],
         profiles: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, BindingOptions] | None = None,
-    ) -> None:
-        """Compile and publish; entries are refs of the profile `default`, with a weight where given."""
+    ) -> Plan:
+        """The plan of the refs as they are; entries are refs of the profile `default`, with a weight where given."""
         self._plans += 1
         listed = [ProfileEntryPlan(e) if isinstance(e, str) else ProfileEntryPlan(*e) for e in entries]
         made = (ProfileInput("default", tuple(listed)),) if entries else ()
@@ -234,12 +269,26 @@ class Bay:
             made = tuple(
                 ProfileInput(name, tuple(ProfileEntryPlan(ref) for ref in refs)) for name, refs in profiles.items()
             )
-        self.router.publish(compile_plan(self._plans, PlanInput(tuple(self.refs), made, options or {})))
+        return compile_plan(self._plans, PlanInput(tuple(self.refs), made, options or {}))
+
+    def publish(
+        self,
+        *entries: str | tuple[str, float],
+        profiles: Mapping[str, Sequence[str]] | None = None,
+        options: Mapping[str, BindingOptions] | None = None,
+    ) -> None:
+        """Compile and publish, see `compile`."""
+        self.router.publish(self.compile(*entries, profiles=profiles, options=options))
 
     def start(
-        self, count: int = 1, *, payloads: Sequence[Mapping[str, object]] = (), **fields: object
+        self,
+        count: int = 1,
+        *,
+        payloads: Sequence[Mapping[str, object]] = (),
+        ids: Sequence[str] = (),
+        **fields: object,
     ) -> list[asyncio.Future[Picked | Rejected]]:
-        """Begin decisions in this tick; request n has `payloads[n]` if there is one."""
+        """Begin decisions in this tick; request n has `payloads[n]` and `ids[n]` if there are."""
         loop = asyncio.get_running_loop()
         futures = []
         for index in range(count):
@@ -248,7 +297,7 @@ class Bay:
             headers = fields.get("headers", {})
             assert isinstance(headers, dict)
             request = InferenceRequest(
-                id=f"r{index}",
+                id=ids[index] if index < len(ids) else f"r{index}",
                 model="m",
                 path="/v1/completions",
                 headers=headers,
@@ -261,10 +310,15 @@ class Bay:
         return futures
 
     async def decide(
-        self, count: int = 1, *, payloads: Sequence[Mapping[str, object]] = (), **fields: object
+        self,
+        count: int = 1,
+        *,
+        payloads: Sequence[Mapping[str, object]] = (),
+        ids: Sequence[str] = (),
+        **fields: object,
     ) -> list[Picked | Rejected]:
         """Make decisions that begin together."""
-        started = self.start(count, payloads=payloads, **fields)
+        started = self.start(count, payloads=payloads, ids=ids, **fields)
         return list(await asyncio.wait_for(asyncio.gather(*started), TIMEOUT_S))
 
     async def names(self, count: int = 1) -> list[str]:
@@ -283,7 +337,9 @@ def in_loop() -> Callable[[Callable[[Bay], object]], None]:
             bay = Bay()
             await body(bay)  # type: ignore[misc]
             assert bay.router.deciding == 0
-            assert all(g.leases == 0 for g in bay.generations.values())
+            assert bay.router.held == 0
+            assert bay.router.mixed == 0
+            assert all(g.leases == 0 for g in bay.started)
 
         asyncio.run(main())
 

@@ -39,9 +39,10 @@ class Ref:
 
 
 def plugin_of(plugin_id: str) -> Plugin:
-    plugin = Plugin(plugin_id)
+    """Types that take one call at a time in the first plugin, two in the next, then three."""
+    plugin, most = Plugin(plugin_id), 1 + PLUGINS.index(plugin_id)
 
-    @plugin.type("drop", parameters=lambda given: dict(given))
+    @plugin.type("drop", concurrency=most, parameters=lambda given: dict(given))
     class Drop(Filter):
         def __init__(self, context: Context, parameters: dict[str, object]) -> None:
             self._kept = {f"default/{n}" for n, value in parameters.items() if value}
@@ -49,7 +50,7 @@ def plugin_of(plugin_id: str) -> Plugin:
         def keep(self, request: Request, endpoint: Endpoint) -> bool:
             return endpoint.id in self._kept
 
-    @plugin.type("table", reads=["endpoint.waiting"], parameters=lambda given: dict(given))
+    @plugin.type("table", concurrency=most, reads=["endpoint.waiting"], parameters=lambda given: dict(given))
     class Table(Scorer):
         def __init__(self, context: Context, parameters: dict[str, object]) -> None:
             self._scores = parameters
@@ -57,7 +58,7 @@ def plugin_of(plugin_id: str) -> Plugin:
         def score(self, request: Request, endpoint: Endpoint) -> object:
             return self._scores[endpoint.id.removeprefix("default/")]
 
-    @plugin.type("share", parameters=lambda given: {})
+    @plugin.type("share", concurrency=most, parameters=lambda given: {})
     class Share(Scorer):
         def score_batch(self, requests: Sequence[Request], endpoints: Endpoints) -> list[list[float]]:
             return [[1.0 / max(1, sum(endpoints.mask(b)))] * len(endpoints) for b in range(len(requests))]
@@ -244,7 +245,7 @@ class History:
 
     def act(self, client, plugin_id: str, action: str, number: int) -> None:
         if action == "answer":
-            client.release()
+            client.release(newest=number % 2 == 1)
         elif action == "time_out":
             client.time_out()
         elif action == "tamper":

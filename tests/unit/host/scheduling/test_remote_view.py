@@ -1,12 +1,13 @@
 """What the host leaves out of a call's view is what the process holds: checked against the SDK's own memory of views."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.datalayer.store import EndpointStore
 from hotbay.scheduling.remote import Remote
+from hotbay.scheduling.statistics import CallCounters
 from hotbay_sdk._batch import HeldView, take_view
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,9 @@ class Tally:
     def invalid_scores(self, ref: str, count: int) -> None: ...
 
     def plugin_error(self, point: str, ref: str, code: str) -> None: ...
+
+    def call_timer(self, plugin: str, point: str) -> Callable[[float], None]:
+        return lambda duration_s: None
 
 
 def snapshots() -> list[Snapshot]:
@@ -42,7 +46,7 @@ SNAPSHOTS = snapshots()
 
 async def _call(calls: Sequence[Call]) -> None:
     # Views do not depend on what the generation is or answers.
-    remote = Remote(None, tally=Tally(), advance=lambda cycle: None)  # type: ignore[arg-type]
+    remote = Remote(None, counters=CallCounters(Tally()), advance=lambda cycle: None)  # type: ignore[arg-type]
     held: HeldView | None = None
     for index, columns in calls:
         snapshot = SNAPSHOTS[index]
