@@ -1,5 +1,5 @@
 """What can be seen of a running host: metrics, and the facts a status is made of.
 
-Import rule: modules here import no other folder of hotbay; everybody may import them. `metrics` is the only door to
-prometheus_client.
+Import rule: modules here import no other folder of hotbay; everybody may import them. `metrics` and `families` are the only
+doors to prometheus_client. `facts`, `histogram`, `plugin_counters` and `tables` are pure.
 """

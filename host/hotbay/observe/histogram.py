@@ -8,7 +8,15 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-__all__ = ["DECISION_BUCKETS_S", "MAX_SERIES", "REQUEST_BUCKETS_S", "Histogram", "LabelledCounter"]
+__all__ = [
+    "CALL_BUCKETS_S",
+    "DECISION_BUCKETS_S",
+    "MAX_SERIES",
+    "REQUEST_BUCKETS_S",
+    "Histogram",
+    "LabelledCounter",
+    "LabelledHistogram",
+]
 
 # The reference's cap; one more label set counts as "other".
 MAX_SERIES = 1000
@@ -18,6 +26,8 @@ DECISION_BUCKETS_S = (
     2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 8e-5, 1e-4, 1.25e-4, 1.5e-4, 2e-4, 2.5e-4, 3e-4, 4e-4, 5e-4, 7e-4, 1e-3, 1.5e-3, 2e-3, 3e-3,
     5e-3, 7.5e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.4, 1.0,
 )  # fmt: skip
+# One call of a plugin; fewer, because there is a set of them for each plugin and point.
+CALL_BUCKETS_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 # First tokens and whole requests: a millisecond on a toy model to minutes behind a queue.
 REQUEST_BUCKETS_S = (
     1e-3, 2e-3, 3e-3, 5e-3, 7e-3, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0,
@@ -87,3 +97,27 @@ class Histogram:
                 return lower + (edge - lower) * max(0.0, rank - below) / count
             below, lower = below + count, edge
         return self.edges[-1]
+
+
+class LabelledHistogram:
+    """A histogram for each combination of label values, of which there are always `labels` many."""
+
+    def __init__(self, labels: Sequence[str], edges: Sequence[float], max_series: int = MAX_SERIES) -> None:
+        self.labels = tuple(labels)
+        self._edges = tuple(edges)
+        self._max_series = max_series
+        self._histograms: dict[tuple[str, ...], Histogram] = {}
+        self._other = ("other",) * len(self.labels)
+
+    def of(self, values: tuple[str, ...]) -> Histogram:
+        """The histogram for these label values; whoever observes often may keep it."""
+        found = self._histograms.get(values)
+        if found is None:
+            if len(self._histograms) >= self._max_series:
+                values = self._other
+            found = self._histograms.setdefault(values, Histogram(self._edges))
+        return found
+
+    def items(self) -> Iterator[tuple[tuple[str, ...], Histogram]]:
+        """All label values with their histograms, sorted."""
+        return iter(sorted(self._histograms.items(), key=lambda item: item[0]))

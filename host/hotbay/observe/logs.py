@@ -2,20 +2,31 @@
 
 Whatever stands in a record, it is one line and has no control characters: names and messages come from others, too.
 Fields given as `extra` are kept. Nothing here ever sees a prompt: who logs gives ids, sizes and codes.
+
+One thing that goes on happening to one subject is said a few times a minute (see `flood`); the field `repeated` is how
+often it happened since its last line beside that. Requests have a line each all the same, and what plugins print has
+bounds of its own (see `process.log`).
 """
 
 import json
 import logging
+import re
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
 
 import orjson
+
+from hotbay.observe.flood import FloodLimiter
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("json", "text")
 ACCESS_LOGGER: Final = "hotbay.access"
 """Says one line a request at level info, so that it can be told from what happens to the host."""
+PLUGIN_LOGGERS: Final = "hotbay.plugin."
+"""Say what plugins print, which their sinks bound already."""
 
 _ESCAPES: Final = {
     code: f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"
@@ -24,6 +35,11 @@ _ESCAPES: Final = {
 _BELOW: Final = "    | "
 # Legal inside a JSON string as they are, and acted upon by a terminal all the same.
 _JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+_SUBJECTS: Final = ("plugin", "endpoint", "source")
+_SUBJECT: Final = re.compile(r"\b(?:plugin|endpoint|source|ref|field|file|path|digest)=(\S+)")
+_CODE: Final = re.compile(r"\b(?:code|reason|phase|operation|event)=(\S+)")
+"""A rollout goes through eight phases in a minute, and what an operator did is to be read in full."""
+_LOOK_EVERY_S: Final = 1.0
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -35,13 +51,80 @@ def set_up_logging(level: str, form: str, *, access: bool = True) -> None:
         form: one of FORMATS.
         access: whether there is a line for each request that was answered.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LimitedHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger(ACCESS_LOGGER).setLevel(logging.NOTSET if access else logging.WARNING)
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    # They tell of every request with its whole address, which may be a signed one, and of every touched file.
+    for name in ("httpcore", "httpx", "watchfiles"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class LimitedHandler(logging.StreamHandler[TextIO]):
+    """Writes records, but of what repeats itself only as much as `FloodLimiter` admits. `now` is a monotonic clock."""
+
+    def __init__(self, stream: TextIO, *, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._now = now
+        self._limiter: FloodLimiter[tuple[str, ...], logging.LogRecord] = FloodLimiter()
+        self._looked_at_s = now()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it, hold it back, or write what was held back before, too. The caller has the handler's lock."""
+        now_s = self._now()
+        if now_s - self._looked_at_s >= _LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._say(self._limiter.overdue(now_s))
+        if is_limited(record):
+            held_count = self._limiter.admit(subject_and_code(record), record, now_s)
+            if held_count is None:
+                return
+            self._say([(record, held_count)])
+        else:
+            super().emit(record)
+
+    def close(self) -> None:
+        """Say what is still held back."""
+        self.acquire()
+        try:
+            self._say(self._limiter.close())
+        finally:
+            self.release()
+        super().close()
+
+    def _say(self, told: list[tuple[logging.LogRecord, int]]) -> None:
+        for record, repeated in told:
+            if repeated:
+                record.repeated = repeated
+            super().emit(record)
+
+
+def is_limited(record: logging.LogRecord) -> bool:
+    """Whether records like this one count together: not requests, not plugins' output, not what a person debugs."""
+    return (
+        record.levelno > logging.DEBUG and record.name != ACCESS_LOGGER and not record.name.startswith(PLUGIN_LOGGERS)
+    )
+
+
+def subject_and_code(record: logging.LogRecord) -> tuple[str, ...]:
+    """What a record says, of whom, and with which code: equal for the records that are one thing again.
+
+    Fields come before words of the message, `name=value`. A generation's number is no part of a subject: the next
+    process of a plugin that fails is the same failing thing.
+    """
+    text = record.getMessage()
+    subject = next((str(found) for name in _SUBJECTS if (found := vars(record).get(name)) is not None), None)
+    if subject is None:
+        in_text = _SUBJECT.search(text)
+        subject = in_text[1] if in_text else ""
+    code = vars(record).get("code")
+    if code is None:
+        in_text = _CODE.search(text)
+        code = in_text[1] if in_text else ""
+    raised = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+    return record.name, str(record.msg), subject.partition("#")[0], str(code), raised
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
@@ -77,8 +160,10 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
         given = _fields(record)
         below = str(given.pop("traceback", ""))
-        fields = " ".join(f"{key}={value}" for key, value in given.items() if key != "color_message")
-        text = f"{at} {record.levelname.lower():7} {record.name.removeprefix('hotbay.')}: {record.getMessage()}"
+        message = record.getMessage()
+        shown = [f"{key}={value}" for key, value in given.items() if key != "color_message"]
+        fields = " ".join(field for field in shown if f" {field} " not in f"{message} ")
+        text = f"{at} {record.levelname.lower():7} {record.name.removeprefix('hotbay.')}: {message}"
         text = (f"{text}  {fields}" if fields else text).translate(_ESCAPES)
         # Set off, so that no line of a plugin's looks like a record.
         text += "".join(f"\n{_BELOW}{line.translate(_ESCAPES)}" for line in below.split("\n") if below)

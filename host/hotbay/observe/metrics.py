@@ -5,14 +5,24 @@ comes from a registry of this object's own, so several hosts in one process do n
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from hotbay.observe.histogram import DECISION_BUCKETS_S, REQUEST_BUCKETS_S, Histogram, LabelledCounter
+from hotbay.observe.facts import HostFacts
+from hotbay.observe.families import counters, histogram, histograms, plugin_counters, state
+from hotbay.observe.histogram import (
+    CALL_BUCKETS_S,
+    DECISION_BUCKETS_S,
+    REQUEST_BUCKETS_S,
+    Histogram,
+    LabelledCounter,
+    LabelledHistogram,
+)
+from hotbay.observe.plugin_counters import PluginCounters
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
@@ -20,9 +30,13 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """Counters and histograms. Plain attributes may be incremented directly."""
+    """Counters and histograms. Plain attributes may be incremented directly.
+
+    `facts` says what the host is when the page is asked for; whoever has the host sets it.
+    """
 
     def __init__(self) -> None:
+        self.facts: Callable[[], HostFacts] = HostFacts
         self.requests = LabelledCounter(("route", "status"))
         self.outcomes = LabelledCounter(("outcome",))
         self.rejections = LabelledCounter(("reason",))
@@ -31,6 +45,12 @@ class Metrics:
         self.plugin_errors = LabelledCounter(("point", "plugin", "code"))
         self.plugin_restarts = LabelledCounter(("plugin",))
         self.bad_scores = LabelledCounter(("plugin",))
+        self.plugin_counters = PluginCounters()
+        self.rollouts = LabelledCounter(("plugin", "result"))
+        self.fetches = LabelledCounter(("plugin", "result"))
+        self.fetched_bytes = LabelledCounter(("plugin",))
+        self.reloads = LabelledCounter(("result",))
+        self.call_s = LabelledHistogram(("plugin", "point"), CALL_BUCKETS_S)
         self.decision_s = Histogram(DECISION_BUCKETS_S)
         self.ttft_s = Histogram(REQUEST_BUCKETS_S)
         self.request_s = Histogram(REQUEST_BUCKETS_S)
@@ -38,6 +58,8 @@ class Metrics:
         self.upstream_connect_failures = 0
         self.upstream_retries = 0
         self.picks_expired = 0
+        self.mixed_cycles = 0
+        self.requests_held = 0
         self.client_connections = 0
         self.requests_in_flight = 0
         self._registry = CollectorRegistry()
@@ -69,6 +91,38 @@ class Metrics:
         """A plugin's process was replaced after it failed."""
         self.plugin_restarts.add((plugin,))
 
+    def call(self, plugin: str, point: str, duration_s: float) -> None:
+        """A plugin answered, well or not, or was given up."""
+        self.call_s.of((plugin, point)).observe(duration_s)
+
+    def call_timer(self, plugin: str, point: str) -> Callable[[float], None]:
+        """`call` for one plugin and point, to be kept by whoever calls often."""
+        return self.call_s.of((plugin, point)).observe
+
+    def mixed_cycle(self) -> None:
+        """A decision was made by processes of two plans: a defect."""
+        self.mixed_cycles += 1
+
+    def held(self, count: int) -> None:
+        """So many requests wait for a plugin that starts or is exchanged."""
+        self.requests_held = count
+
+    def rollout(self, plugin: str, result: str) -> None:
+        """A rollout ended: `live`, or the code of what ended it."""
+        self.rollouts.add((plugin, result))
+
+    def fetch(self, plugin: str, result: str) -> None:
+        """A fetch ended: `complete`, or the code of what ended it."""
+        self.fetches.add((plugin, result))
+
+    def fetched(self, plugin: str, count: int) -> None:
+        """Bytes of a package came from a source."""
+        self.fetched_bytes.add((plugin,), count)
+
+    def reload(self, result: str) -> None:
+        """A changed configuration was `applied`, or `refused` for the problems in it."""
+        self.reloads.add((result,))
+
     def render(self) -> bytes:
         """The page in Prometheus' text form; its type is `CONTENT_TYPE`."""
         return generate_latest(self._registry)
@@ -83,20 +137,33 @@ class Metrics:
             ("plugin_errors", "Failed plugin calls.", self.plugin_errors),
             ("plugin_restarts", "Plugin processes replaced after a failure.", self.plugin_restarts),
             ("invalid_scores", "Scores out of range or not finite.", self.bad_scores),
+            ("rollouts", "Rollouts that ended: live, or the code of what ended them.", self.rollouts),
+            ("fetches", "Fetches of packages that ended: complete, or the code of what ended them.", self.fetches),
+            ("fetch_bytes", "Bytes of packages that came from sources.", self.fetched_bytes),
+            ("config_reloads", "Changed configurations: applied or refused.", self.reloads),
         ):
-            yield _counters(name, text, counter)
+            yield counters(name, text, counter)
+        yield plugin_counters(self.plugin_counters)
         for name, text, value in (
             ("upstream_connects", "Connections opened to endpoints.", self.upstream_connects),
             ("upstream_connect_failures", "Connections to endpoints that failed.", self.upstream_connect_failures),
             ("upstream_retries", "Requests sent again because a kept connection was closed.", self.upstream_retries),
             ("picks_expired", "Picks that nobody settled.", self.picks_expired),
+            ("mixed_cycles", "Decisions made by processes of two plans: never, or a defect.", self.mixed_cycles),
         ):
             yield CounterMetricFamily(f"hotbay_{name}", text, value=value)
         yield GaugeMetricFamily("hotbay_client_connections", "Client connections.", value=self.client_connections)
         yield GaugeMetricFamily("hotbay_requests_in_flight", "Requests being answered.", value=self.requests_in_flight)
-        yield _histogram("decision_duration_seconds", "Time of one decision.", self.decision_s)
-        yield _histogram("ttft_seconds", "From a request's last byte to its answer's first body byte.", self.ttft_s)
-        yield _histogram("request_duration_seconds", "From a request's last byte to its answer's.", self.request_s)
+        yield GaugeMetricFamily(
+            "hotbay_requests_held",
+            "Requests that wait for a plugin to start or to be exchanged.",
+            value=self.requests_held,
+        )
+        yield histogram("decision_duration_seconds", "Time of one decision.", self.decision_s)
+        yield histogram("ttft_seconds", "From a request's last byte to its answer's first body byte.", self.ttft_s)
+        yield histogram("request_duration_seconds", "From a request's last byte to its answer's.", self.request_s)
+        yield histograms("call_duration_seconds", "Calls of plugins, by the point that they answer.", self.call_s)
+        yield from state(self.facts())
 
 
 class _Page(Collector):
@@ -105,15 +172,3 @@ class _Page(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return self._metrics.families()
-
-
-def _counters(name: str, text: str, counter: LabelledCounter) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"hotbay_{name}", text, labels=counter.labels)
-    for values, count in counter.items():
-        family.add_metric(values, count)
-    return family
-
-
-def _histogram(name: str, text: str, histogram: Histogram) -> HistogramMetricFamily:
-    buckets = [("+Inf" if edge == float("inf") else repr(edge), count) for edge, count in histogram.cumulative()]
-    return HistogramMetricFamily(f"hotbay_{name}", text, buckets=buckets, sum_value=histogram.sum)

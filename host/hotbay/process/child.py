@@ -5,6 +5,7 @@ Invariants:
 - death is what the pidfd says, never the end of a pipe: a grandchild can hold every pipe;
 - the process group is killed while its leader is not yet reaped, so that no number is reused in between;
 - nobody else reaps this process;
+- it is recorded before it runs any of the plugin's code, and as long as something of it may run;
 - the descriptors here are the host's ends, non-blocking and not inherited by anything.
 """
 
@@ -20,6 +21,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -27,7 +29,8 @@ from hotbay_sdk.protocol import ErrorCode
 
 from hotbay.errors import CapacityError, HostError, PluginFault
 from hotbay.process.isolation import find_level
-from hotbay.process.launch import LaunchSpec, command, environment
+from hotbay.process.launch import ChannelDescriptors, LaunchSpec, command, environment
+from hotbay.process.leftovers import CHANNEL_VARIABLE, record_process
 from hotbay.process.links import ChildEnds, HostEnds, open_links
 from hotbay.process.log import LogSink, LogStream
 from hotbay.process.pump import Pump
@@ -68,13 +71,23 @@ class Child:
 
     `call_in_fd`: the host reads replies; `call_out_fd`: the host writes calls; `control`: the socket.
     They stay open after the process ended, so that what it wrote last can be read; `close` closes them.
-    `call_out_bytes` and `call_in_bytes` are the capacities that the kernel gave to the two pipes.
+    `call_out_bytes` and `call_in_bytes` are the capacities that the kernel gave to the two pipes. `argv` is the command
+    line that was run.
     """
 
     def __init__(
-        self, spec: LaunchSpec, log: LogSink, process: "subprocess.Popen[bytes]", *, ends: HostEnds, pidfd: int
+        self,
+        spec: LaunchSpec,
+        log: LogSink,
+        process: "subprocess.Popen[bytes]",
+        *,
+        ends: HostEnds,
+        pidfd: int,
+        argv: Sequence[str],
+        record: Path | None,
     ) -> None:
         self.label = spec.label
+        self.argv = tuple(argv)
         self.log = log
         self.pid = process.pid
         self.control = ends.control
@@ -83,6 +96,7 @@ class Child:
         self.call_in_bytes = fcntl.fcntl(ends.call_in, fcntl.F_GETPIPE_SZ)
         self.call_out_bytes = fcntl.fcntl(ends.call_out, fcntl.F_GETPIPE_SZ)
         self._process = process
+        self._record = record
         self._grace_s = spec.grace_s
         self._pidfd = pidfd
         self._exit: Exit | None = None
@@ -116,15 +130,26 @@ class Child:
             # A crash must not write the memory of a plugin, which may hold prompts, to disk.
             with suppress(ProcessLookupError):
                 resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
-            child = cls(spec, log, process, ends=ends, pidfd=pidfd)
+            record = _record(spec, process.pid, ends, child_ends.channel)
+            child = cls(spec, log, process, ends=ends, pidfd=pidfd, argv=argv, record=record)
             on_error.pop_all()
-        logger.info("plugin process started pid=%s", child.pid, extra={"plugin": spec.label, "pid": child.pid})
+        logger.info("process_started pid=%s", child.pid, extra={"plugin": spec.label, "pid": child.pid})
         return child
 
     @property
     def exit(self) -> Exit | None:
         """How it ended, or None while it runs."""
         return self._exit
+
+    def exit_details(self) -> dict[str, object]:
+        """What an error tells of a process that is gone or going: argv, exit, signal, stderr (the end of its log)."""
+        found = self._exit
+        return {
+            "argv": list(self.argv),
+            "exit": found.code if found else None,
+            "signal": found.signal if found else None,
+            "stderr": found.stderr_tail if found else self.log.tail(TAIL_CHARS),
+        }
 
     async def wait(self) -> Exit:
         """Return how the process ended; several may wait."""
@@ -160,7 +185,9 @@ class Child:
             self.kill_group()
             with anyio.move_on_after(KILL_TIMEOUT_S):
                 return await self.wait()
-        logger.error("plugin process not gone %s s after SIGKILL pid=%s", KILL_TIMEOUT_S, self.pid)
+        logger.error(
+            "process_not_gone pid=%s: it is there %s s after SIGKILL", self.pid, KILL_TIMEOUT_S, extra=self._fields()
+        )
         return None
 
     def close(self) -> None:
@@ -187,14 +214,31 @@ class Child:
         self._process.returncode = found.si_status if by_code else -found.si_status
         for pump in self._pumps:
             pump.close()
+        self._forget()
         self._exit = Exit(
             code=found.si_status if by_code else None,
             signal=None if by_code else found.si_status,
             stderr_tail=self.log.tail(TAIL_CHARS),
         )
         self._exited.set()
-        fields = {"plugin": self.label, "pid": self.pid}
-        logger.info("plugin process ended pid=%s by=%s", self.pid, self._exit, extra=fields)
+        logger.info("process_ended pid=%s by=%s", self.pid, self._exit, extra=self._fields())
+
+    def _forget(self) -> None:
+        """Remove the record, unless a program that the process started may still be there: somebody has its output."""
+        if self._record is not None and all(pump.ended for pump in self._pumps):
+            with suppress(OSError):
+                self._record.unlink()
+
+    def _fields(self) -> dict[str, object]:
+        return {"plugin": self.label, "pid": self.pid}
+
+
+def _record(spec: LaunchSpec, pid: int, ends: HostEnds, channel: ChannelDescriptors) -> Path | None:
+    if not spec.record_in:
+        return None
+    pipes = tuple(os.fstat(fd).st_ino for fd in (ends.stdout, ends.stderr))
+    told = environment(spec, channel)[CHANNEL_VARIABLE]
+    return record_process(Path(spec.record_in), label=spec.label, pid=pid, channel=told, pipes=pipes)
 
 
 def _spawn(spec: LaunchSpec, argv: Sequence[str], ends: ChildEnds) -> "subprocess.Popen[bytes]":
@@ -216,7 +260,8 @@ def _abandon(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _start_error(spec: LaunchSpec, error: OSError) -> HostError:
-    details = {"plugin": spec.label, "errno": error.errno, "interpreter": spec.interpreter}
+    name = errno.errorcode.get(error.errno or 0, "unknown")
+    details = {"plugin": spec.label, "errno": name, "interpreter": spec.interpreter}
     missing = _OUT_OF.get(error.errno or 0)
     if missing is not None:
         return CapacityError(
@@ -234,7 +279,7 @@ def _start_error(spec: LaunchSpec, error: OSError) -> HostError:
         )
     return PluginFault(
         ErrorCode.START_FAILED,
-        f"{spec.label} cannot start: {what} {error.filename or spec.interpreter!r}: {error.strerror or error}",
+        f"{spec.label} cannot start: {what} {error.filename or spec.interpreter!r}: {error.strerror or error} ({name})",
         hint=hint,
         details=details,
     )

@@ -26,7 +26,9 @@ class LaunchSpec:
     """All that decides how one plugin process starts; equal specs start equal processes.
 
     `environment` is the directory with the package's wheels, `entrypoint` reads `module:attribute`,
-    `label` names the process in logs (`standard#7`).
+    `label` names the process in logs (`standard#7`). `argv`, if given, is run in the place of Python and stage 0: a
+    program in any language that speaks the protocol from HELLO on; it undoes blocked signals itself. `record_in`, if
+    given, is the folder in which the host keeps its records of running processes (see `process.leftovers`).
     """
 
     interpreter: str
@@ -37,6 +39,8 @@ class LaunchSpec:
     level: str
     label: str
     extra_environment: tuple[tuple[str, str], ...] = ()
+    argv: tuple[str, ...] = ()
+    record_in: str = ""
     arm_timeout_s: float = 5.0
     hello_timeout_s: float = 5.0
     ready_timeout_s: float = 30.0
@@ -54,9 +58,12 @@ class ChannelDescriptors(NamedTuple):
 def command(spec: LaunchSpec) -> tuple[str, ...]:
     """Return the command line, before an isolation level wraps it.
 
-    `-S` because a `.pth` of the package would otherwise run before stage 0 has armed anything.
+    `-S` because a `.pth` of the package would otherwise run before stage 0 has armed anything. The label is for people
+    who look at the machine's processes.
     """
-    return (spec.interpreter, "-I", "-S", spec.stage0, spec.environment, spec.entrypoint)
+    if spec.argv:
+        return spec.argv
+    return (spec.interpreter, "-I", "-S", spec.stage0, spec.environment, spec.entrypoint, spec.label)
 
 
 def environment(spec: LaunchSpec, channel: ChannelDescriptors) -> dict[str, str]:

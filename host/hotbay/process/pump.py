@@ -19,9 +19,13 @@ LAST_READS: Final = 16
 
 
 class Pump:
-    """Owns the descriptor `fd`, which is non-blocking, and closes it at end of file or at `close`."""
+    """Owns the descriptor `fd`, which is non-blocking, and closes it at end of file or at `close`.
+
+    `ended` says whether the end of file was seen: nobody holds the other end any more.
+    """
 
     def __init__(self, fd: int, stream: LogStream) -> None:
+        self.ended = False
         self._fd = fd
         self._stream = stream
         self._loop = asyncio.get_running_loop()
@@ -38,6 +42,7 @@ class Pump:
         for _ in range(LAST_READS):
             data = self._read()
             if not data:
+                self.ended = data is not None
                 break
             while self._rest:
                 self._rest = self._stream.feed(self._rest)
@@ -50,6 +55,7 @@ class Pump:
             if data is None:
                 return
             if not data:
+                self.ended = True
                 self._finish()
                 return
             self._rest = data

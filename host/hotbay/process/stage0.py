@@ -2,10 +2,11 @@
 
 Standard library only. Until GO arrives no code of the package runs, so what ARMED says is the host's
 word. Starts fast on purpose: `posix` is built in where `os` is not, `_ctypes` costs a tenth of
-`ctypes`, and `site` is imported while the host answers. Garbage is not looked for while the SDK is
+`ctypes`, `_signal` is built in where `signal` imports enum, and `site` is imported while the host answers. Garbage is not looked for while the SDK is
 imported, and what was imported is never looked through again: it lives as long as the process.
 """
 
+import _signal  # type: ignore[import-not-found]  # built in, and typeshed does without it
 import gc
 import posix
 import sys
@@ -13,13 +14,24 @@ from _ctypes import call_function, dlopen, dlsym
 
 PR_SET_PDEATHSIG = 1
 SIGKILL = 9
+SIGTERM = 15
 HEADER_BYTES = 12
 ARMED = 1
 GO = 2
 
 
+def hear_signals() -> None:
+    """Undo what the host's threads blocked or ignore: a program inherits both, and would not hear that it shall stop."""
+    if _signal.getsignal(SIGTERM) == _signal.SIG_IGN:
+        _signal.signal(SIGTERM, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the host's main thread ends, however it ends."""
+    """Ask the kernel to kill this process when the host's main thread ends, however it ends.
+
+    A host that died before that is told by the end of the control socket, which `wait_for_go` sees.
+    """
     prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None names the program itself, the stub omits it
     if call_function(prctl, (PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)) != 0:
         raise OSError("prctl(PR_SET_PDEATHSIG) was refused: this plugin could outlive a killed host")
@@ -55,6 +67,7 @@ def main() -> None:
     """Arm, report, wait for GO, then hand over to the package's own SDK."""
     gc.disable()
     posix.dup2(2, 1)
+    hear_signals()
     die_with_parent()
     call_in, call_out, control = map(int, posix.environ[b"HOTBAY_CHANNEL"].split(b","))
     for descriptor in (call_in, call_out, control):

@@ -11,16 +11,20 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.abc
+import hotbay_sdk
+import msgpack
 import pytest
 from hotbay.process.child import Child
 from hotbay.process.launch import STAGE0, LaunchSpec
 from hotbay.process.log import LogSink
+from hotbay.process.proc import process_ids
 from hotbay_sdk.protocol import FrameType, encode_frame
 from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES, Frame, FrameReader
 
@@ -162,6 +166,21 @@ def make_spec(tmp_path: Path) -> Callable[..., LaunchSpec]:
     return make
 
 
+@pytest.fixture
+def real_environment(tmp_path: Path) -> Callable[[str], Path]:
+    """Make an environment with the real SDK, in which the plugin's module is `source`."""
+
+    def make(source: str) -> Path:
+        environment = tmp_path / "real_environment"
+        environment.mkdir()
+        found = {Path(module.__path__[0]).parent for module in (hotbay_sdk, msgpack)}
+        (environment / "found.pth").write_text("\n".join(map(str, sorted(found))))
+        (environment / "plugin_under_test.py").write_text(source)
+        return environment
+
+    return make
+
+
 @asynccontextmanager
 async def running(spec: LaunchSpec) -> AsyncIterator[Running]:
     """Start a child; stop it and close its links at the end."""
@@ -236,3 +255,39 @@ def pidfds() -> Iterator[Callable[[int], int]]:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
+
+
+@pytest.fixture
+def named_after(tmp_path: Path) -> Iterator[Callable[[Path], set[int]]]:
+    """Processes with a folder in their command line; zombies have none. What a failed test leaves of them is killed."""
+
+    def find(folder: Path) -> set[int]:
+        found = set()
+        for pid in process_ids():
+            with contextlib.suppress(OSError):
+                if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.add(pid)
+        return found - {os.getpid()}
+
+    yield find
+    for pid in find(tmp_path):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def program() -> Callable[..., AbstractAsyncContextManager[anyio.abc.Process]]:
+    """Run one of this folder's scripts as a context, or another command that starts with `prefix`."""
+
+    @asynccontextmanager
+    async def run(script: str, *arguments: object, prefix: Sequence[str] = ()) -> AsyncIterator[anyio.abc.Process]:
+        command = [*prefix, sys.executable, str(Path(__file__).with_name(script)), *map(str, arguments)]
+        process = await anyio.open_process(command, stderr=None)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.aclose()
+
+    return run

@@ -1,5 +1,7 @@
 """The command line and the environment that a spec gives."""
 
+from dataclasses import replace
+
 from hotbay.process.launch import STAGE0, ChannelDescriptors, LaunchSpec, command, environment
 
 CHANNEL = ChannelDescriptors(call_in=5, call_out=6, control=7)
@@ -26,6 +28,7 @@ def test_command_runs_stage_0_isolated_and_without_site():
         STAGE0,
         "/state/environments/ab",
         "hotbay_standard:plugin",
+        "standard#7",
     )
 
 
@@ -48,3 +51,7 @@ def test_granted_name_never_replaces_a_fixed_one():
     granted = environment(spec((("HOTBAY_CHANNEL", "0,1,2"), ("PATH", "/evil"))), CHANNEL)
     assert granted["HOTBAY_CHANNEL"] == "5,6,7"
     assert granted["PATH"] == "/usr/bin"
+
+
+def test_a_command_line_of_its_own_replaces_python_and_stage_0():
+    assert command(replace(spec(), argv=("/bin/plugin", "--flag"))) == ("/bin/plugin", "--flag")
