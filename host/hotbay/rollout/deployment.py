@@ -4,26 +4,39 @@ Owned by the event loop. Validates aside, then changes: a configuration or a gen
 not compile leaves everything as it was.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
 
 from hotbay_sdk.protocol import TypeDeclaration
 
 from hotbay.config.picker_config import PickerConfig, PluginEntry
-from hotbay.errors import InputError, Place, Problem
+from hotbay.errors import HostError, InputError, Place, Problem
 from hotbay.rollout.instance import RefSpec
 from hotbay.rpc.leases import Generation
+from hotbay.scheduling.arms import AnswerPair, CanaryPlan, Shadow
 from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.compiler import compile_plan
 from hotbay.scheduling.plan import Plan, PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
 from hotbay.scheduling.producers import missing_producers
 from hotbay.scheduling.registry import DEFAULT_PRODUCERS, TypeIndex
 from hotbay.scheduling.router import Router
+from hotbay.store.digests import digest_of
+
+logger = logging.getLogger(__name__)
+
+NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRef:
-    """A configured ref and the package that provides its type; None for a host built-in."""
+    """A configured ref and the package that provides its type; None for a host built-in.
+
+    `plugin_id` is the plugin's id, with `/key` where the ref has an instance of its own.
+    """
 
     name: str
     type: str
@@ -46,21 +59,24 @@ def resolve(
     index: TypeIndex,
     options: Mapping[str, BindingOptions],
     *,
+    keys: Mapping[str, str] = NO_KEYS,
     unusable: Sequence[Problem] = (),
+    asked: Collection[str] = (),
 ) -> Scheduling:
-    """Find the package of every type.
+    """Find the package of every type. `keys` gives refs an instance of their own, by the key's name.
 
     Raises `InputError` with all that is unknown or unused; a type that nothing provides is told together with the
-    `unusable` packages of the sources, one of which may be meant.
+    sources that were `asked`, and with their `unusable` packages, one of which may be meant.
     """
     problems: list[Problem] = []
     refs: list[ResolvedRef] = []
+    where = f"; sources asked: {', '.join(sorted(asked)) or 'none'}"
     for entry in config.plugins:
         provider = index.resolve(entry.type, entry.place)
         if isinstance(provider, Problem):
-            problems.append(provider)
+            problems.append(replace(provider, message=provider.message + where))
         else:
-            refs.append(_resolved(entry, provider))
+            refs.append(_resolved(entry, provider, keys.get(entry.name, "")))
     if any(problem.code == "UNKNOWN_TYPE" for problem in problems):
         problems += unusable
     names = {entry.name for entry in config.plugins}
@@ -85,14 +101,36 @@ def resolve(
     return Scheduling(tuple(refs), profiles, options)
 
 
-def _resolved(entry: PluginEntry, provider: str | None) -> ResolvedRef:
-    return ResolvedRef(entry.name, entry.type, provider, entry.parameters, entry.place)
+def _resolved(entry: PluginEntry, provider: str | None, key: str) -> ResolvedRef:
+    name = f"{provider}/{key}" if provider is not None and key else provider
+    return ResolvedRef(entry.name, entry.type, name, entry.parameters, entry.place)
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryShare:
+    """Whose candidate gets which share of the requests, 0 to 1; `salt` names the rollout."""
+
+    plugin_id: str
+    candidate: Generation
+    share: float
+    salt: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowSample:
+    """Whose candidate gets copies of which share of the live one's calls, 0 to 1."""
+
+    plugin_id: str
+    candidate: Generation
+    sample: float
+    on_comparison: Callable[[AnswerPair], None]
 
 
 class Deployment:
-    """Joins configuration and generations; publishes plans through the router.
+    """Joins configuration and generations; publishes plans through the router, with the trials under way.
 
     `incoming` is a configuration that is about to be adopted: its packages are wanted, nothing else of it acts.
+    `asleep` are plugins that a request wakes. Generations that are warm beside the live one hear what it hears.
     """
 
     def __init__(self, router: Router, scheduling: Scheduling, index: TypeIndex) -> None:
@@ -101,8 +139,64 @@ class Deployment:
         self._index = index
         self._live: dict[str, Generation] = {}
         self._declarations: dict[str, Mapping[str, TypeDeclaration]] = {}
+        self._started_with: dict[str, tuple[str, str]] = {}
         self._plans = 0
+        self._canary: CanaryShare | None = None
+        self._shadow: ShadowSample | None = None
+        self._warm: dict[str, tuple[Generation, ...]] = {}
+        self._asleep: frozenset[str] = frozenset()
         self.incoming: Scheduling | None = None
+
+    def live(self, plugin_id: str) -> Generation | None:
+        """The generation that gets the calls, or got them last."""
+        return self._live.get(plugin_id)
+
+    # -- trials ----------------------------------------------------------------------------------
+
+    def shadow(self, sample: ShadowSample) -> None:
+        """Begin to copy calls. Raises `InputError` when the plan does not compile."""
+        self._try(shadow=sample, canary=None)
+
+    def canary(self, share: CanaryShare) -> None:
+        """Begin to share requests. Raises `InputError` when the plan does not compile."""
+        self._try(shadow=None, canary=share)
+
+    def _try(self, *, shadow: ShadowSample | None, canary: CanaryShare | None) -> None:
+        before = self._shadow, self._canary
+        self._shadow, self._canary = shadow, canary
+        try:
+            self.publish()
+        except HostError:
+            self._shadow, self._canary = before
+            raise
+
+    def end_trial(self, plugin_id: str) -> None:
+        """Copy and share nothing for this plugin any more."""
+        on_trial = [t for t in (self._shadow, self._canary) if t is not None and t.plugin_id == plugin_id]
+        if on_trial:
+            self._shadow = self._canary = None
+            self._publish_again()
+
+    def warm(self, plugin_id: str, generations: Sequence[Generation]) -> None:
+        """Let exactly these hear what the live one of the plugin is told, and the live one what they are."""
+        wanted = tuple(generations)
+        if self._warm.get(plugin_id, ()) != wanted:
+            self._warm[plugin_id] = wanted
+            self._publish_again()
+
+    def sleep(self, plugin_ids: Collection[str]) -> None:
+        """Let requests that need one of exactly these wake it first."""
+        if self._asleep != frozenset(plugin_ids):
+            self._asleep = frozenset(plugin_ids)
+            self._publish_again()
+
+    def _publish_again(self) -> None:
+        """Publish what compiled before, if anything did: only what is beside the plan changed."""
+        if self._router.plan is not None:
+            try:
+                self.publish()
+            except InputError as error:
+                logger.warning("plan_refused code=%s: %s", error.code, error)
 
     @property
     def scheduling(self) -> Scheduling:
@@ -126,10 +220,28 @@ class Deployment:
                 return found
         return ()
 
+    def restart_key(self, plugin_id: str) -> str:
+        """What of the plugin's parameters its processes are started with: it changes with those that need another one."""
+        known, given = self._started_with.get(plugin_id, ("", "")), self._given(plugin_id)
+        return known[1] if given == known[0] else given
+
+    def _given(self, plugin_id: str) -> str:
+        """Digest of the parameters that need another process: all of them, before the plugin said which do."""
+        declared = self._declarations.get(plugin_id)
+        given = [
+            [ref.name, ref.type, ref.parameters]
+            for ref in self._refs(self._scheduling)
+            if ref.plugin_id == plugin_id
+            and (declared is None or (ref.type in declared and declared[ref.type].needs_restart))
+        ]
+        return digest_of(json.dumps(given, sort_keys=True, default=str).encode()) if given else ""
+
     def learn_types(self, plugin_id: str, types: Mapping[str, TypeDeclaration]) -> bool:
         """Note what a plugin's types declare. True when default producers come or go because of it."""
-        before = self._all_refs()
+        before, key = self._all_refs(), self.restart_key(plugin_id)
         self._declarations[plugin_id] = types
+        # The same parameters go on being what its processes were started with, whichever of them are looked at now.
+        self._started_with[plugin_id] = (self._given(plugin_id), key)
         return self._all_refs() != before
 
     def check(self, plugin_id: str, candidate: Generation) -> Plan:
@@ -141,23 +253,55 @@ class Deployment:
         plan = self.check(plugin_id, candidate)
         previous = self._live.get(plugin_id)
         self._live[plugin_id] = candidate
-        self._router.publish(plan)
+        self._asleep -= {plugin_id}
+        self._send(plan)
         return previous
 
     def publish(self) -> None:
         """Publish the plan of what is live now. Raises `InputError`."""
-        self._router.publish(self._compile(self._scheduling, self._live))
+        self._send(self._compile(self._scheduling, self._live))
 
-    def remove(self, plugin_id: str) -> None:
+    def _send(self, plan: Plan) -> None:
+        self._router.publish(plan, canary=self._canary_plan(), shadows=self._shadows(), mirrors=dict(self._mirrors()))
+
+    def _canary_plan(self) -> CanaryPlan | None:
+        share = self._canary
+        if share is None or self._live.get(share.plugin_id) is share.candidate:
+            return None
+        return CanaryPlan(self.check(share.plugin_id, share.candidate), share.share, share.salt)
+
+    def _shadows(self) -> tuple[Shadow, ...]:
+        sample = self._shadow
+        live = self._live.get(sample.plugin_id) if sample is not None else None
+        if sample is None or live is None or live is sample.candidate:
+            return ()
+        plan = self.check(sample.plugin_id, sample.candidate)
+        return (Shadow(live, sample.candidate, plan, sample.sample, sample.on_comparison),)
+
+    def _mirrors(self) -> Iterable[tuple[int, tuple[Generation, ...]]]:
+        for plugin_id, warm in self._warm.items():
+            live = self._live.get(plugin_id)
+            group = [g for g in dict.fromkeys((live, *warm)) if g is not None]
+            for generation in group if len(group) > 1 else ():
+                yield generation.number, tuple(g for g in group if g is not generation)
+
+    def remove(self, plugin_id: str) -> Generation | None:
         """Take a plugin's generation out of the plan; its bindings, if any, apply their failure policies."""
-        if self._live.pop(plugin_id, None) is not None:
-            self.publish()
+        removed = self._live.pop(plugin_id, None)
+        if removed is not None:
+            self._publish_again()
+        return removed
 
     def adopt(self, scheduling: Scheduling, index: TypeIndex) -> None:
         """Publish another configuration, whose refs were created in the live processes before. Raises `InputError`."""
         plan = self._compile(scheduling, self._live)
+        before = self._scheduling, self._index
         self._scheduling, self._index = scheduling, index
-        self._router.publish(plan)
+        try:
+            self._send(plan)
+        except InputError:
+            self._scheduling, self._index = before
+            raise
 
     def reindex(self, index: TypeIndex) -> None:
         """Take a new index of what the sources offer."""
@@ -165,7 +309,7 @@ class Deployment:
 
     def _compile(self, scheduling: Scheduling, live: Mapping[str, Generation]) -> Plan:
         self._plans += 1
-        refs = tuple(_ref_plans(self._refs(scheduling), live, self._declarations))
+        refs = tuple(_ref_plans(self._refs(scheduling), live, self._declarations, self._asleep))
         return compile_plan(self._plans, PlanInput(refs, scheduling.profiles, scheduling.options))
 
     def _all_refs(self) -> tuple[ResolvedRef, ...]:
@@ -175,7 +319,7 @@ class Deployment:
         """The configured refs, and the producers that something of them consumes and nothing of them is."""
         refs = scheduling.refs
         while True:
-            plans = tuple(_ref_plans(refs, {}, self._declarations))
+            plans = tuple(_ref_plans(refs, {}, self._declarations, frozenset()))
             names = missing_producers(plans, DEFAULT_PRODUCERS)
             found = [(name, self._index.resolve(name, None)) for name in names]
             made = tuple(ResolvedRef(name, name, by, {}) for name, by in found if isinstance(by, str))
@@ -188,10 +332,20 @@ def _ref_plans(
     refs: Sequence[ResolvedRef],
     live: Mapping[str, Generation],
     known: Mapping[str, Mapping[str, TypeDeclaration]],
+    asleep: frozenset[str],
 ) -> Iterable[RefPlan]:
     for ref in refs:
         generation = live.get(ref.plugin_id) if ref.plugin_id is not None else None
         if generation is not None and ref.name not in generation.handles:
             generation = None
         declared = generation.types if generation is not None else known.get(ref.plugin_id or "", {})
-        yield RefPlan(ref.name, ref.type, ref.plugin_id, generation, declared.get(ref.type), ref.parameters, ref.place)
+        yield RefPlan(
+            ref.name,
+            ref.type,
+            ref.plugin_id,
+            generation,
+            declared.get(ref.type),
+            ref.parameters,
+            ref.place,
+            dormant=generation is None and ref.plugin_id in asleep,
+        )

@@ -5,7 +5,7 @@ and whatever ends the wait, the process is gone before the error is raised.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +27,7 @@ from hotbay.errors import HostError, PackageError, Place, PluginFault
 from hotbay.process.child import Child, Exit
 from hotbay.process.launch import LaunchSpec
 from hotbay.process.log import LogSink
+from hotbay.rollout.lifecycle import InstanceEvent, InstanceState, advance
 from hotbay.rpc.client import PluginClient
 from hotbay.rpc.leases import Generation, Origin
 
@@ -62,6 +63,8 @@ class StartOptions:
     configure_timeout_s: float = 30.0
     log_level: str = "info"
     seed: int = 0
+    state_timeout_s: float = 10.0
+    state_limit_bytes: int = 64 << 20
 
 
 class Instance:
@@ -71,6 +74,9 @@ class Instance:
         self.child = child
         self.label = label
         self.spec = spec
+        self.state = advance(InstanceState.NEW, InstanceEvent.LAUNCHED)
+        self.cold: dict[str, str] = {}
+        """Refs that began without their predecessor's state, and why."""
         self.generation: Generation | None = None
         self.ended = anyio.Event()
         self.fault: HostError | None = None
@@ -116,8 +122,12 @@ class Instance:
             self.killed_by = exit_status.signal if exit_status is not None else None
         self.client.close(self.fault)
         self.child.close()
+        self._advance(InstanceEvent.EXITED)
         self.ended.set()
         self._changed(self)
+
+    def _advance(self, event: InstanceEvent) -> None:
+        self.state = advance(self.state, event)
 
     async def _stop_when_lost(self) -> None:
         await self._link_lost.wait()
@@ -144,10 +154,21 @@ class Instance:
         self.wants_replacement = True
         self._changed(self)
 
-    async def handshake(self, origin: Origin, number: int, types: Sequence[str], options: StartOptions) -> Generation:
-        """ARMED, GO, HELLO, WELCOME, READY. Raises `HostError`; the process is then gone."""
+    async def handshake(
+        self,
+        origin: Origin,
+        number: int,
+        types: Sequence[str],
+        options: StartOptions,
+        inherit: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> Generation:
+        """ARMED, GO, HELLO, WELCOME, state, READY. Raises `HostError`; the process is then gone.
+
+        `inherit` gives a predecessor's state, empty if it has none; what it raises, and what goes wrong with the state,
+        means a cold start.
+        """
         try:
-            return await self._handshake(origin, number, types, options)
+            return await self._handshake(origin, number, types, options, inherit)
         except HostError as error:
             await self._fail_start(error)
             raise self._start_error(error) from error
@@ -156,7 +177,14 @@ class Instance:
             await self._fail_start(fault)
             raise fault from error
 
-    async def _handshake(self, origin: Origin, number: int, types: Sequence[str], options: StartOptions) -> Generation:
+    async def _handshake(
+        self,
+        origin: Origin,
+        number: int,
+        types: Sequence[str],
+        options: StartOptions,
+        inherit: Callable[[], Awaitable[bytes]] | None,
+    ) -> Generation:
         spec = self.spec
         Armed.from_wire(await self._expect(FrameType.ARMED, spec.arm_timeout_s, ErrorCode.START_FAILED))
         self.client.send_handshake(FrameType.GO, {})
@@ -168,8 +196,11 @@ class Instance:
                 f"{self.label} speaks protocol {low} to {high}, this host speaks {PROTOCOL_VERSION}",
                 hint="pack the plugin with an SDK that speaks the host's version",
             )
-        welcome = Welcome(PROTOCOL_VERSION, number, options.seed, options.log_level)
+        state = await self._inherited(inherit, options)
+        welcome = Welcome(PROTOCOL_VERSION, number, options.seed, options.log_level, state=bool(state))
         self.client.send_handshake(FrameType.WELCOME, welcome.to_wire())
+        if state:
+            await self._send_state(state, options)
         ready = Ready.from_wire(await self._expect(FrameType.READY, spec.ready_timeout_s, ErrorCode.READY_TIMEOUT))
         found = sorted(t.type for t in ready.types)
         if found != sorted(types):
@@ -179,9 +210,34 @@ class Instance:
                 f"its manifest says {', '.join(sorted(types))[:MAX_NAMES_CHARS]}",
                 hint="make [tool.hotbay] types and the plugin's registered types equal, and pack again",
             )
+        self._advance(InstanceEvent.PLUGIN_READY)
         declarations = {t.type: t for t in ready.types}
         self.generation = Generation(number, origin, self.client, declarations, self.child.pid)
         return self.generation
+
+    async def _inherited(self, inherit: Callable[[], Awaitable[bytes]] | None, options: StartOptions) -> bytes:
+        if inherit is None:
+            return b""
+        try:
+            with anyio.move_on_after(options.state_timeout_s):
+                return await inherit()
+        except HostError as error:
+            self._starts_cold(f"{error.code}: {error.message}")
+            return b""
+        self._starts_cold(f"its predecessor gave no state within {options.state_timeout_s:g} s")
+        return b""
+
+    async def _send_state(self, state: bytes, options: StartOptions) -> None:
+        try:
+            await self.client.send_state(state, options.state_timeout_s)
+        except HostError as error:
+            if self.client.fault is not None:
+                raise
+            self._starts_cold(f"{error.code}: {error.message}")
+
+    def _starts_cold(self, why: str) -> None:
+        self.cold["*"] = why[:MAX_NAMES_CHARS]
+        logger.warning("starts_cold plugin=%s: %s", self.label, self.cold["*"])
 
     async def _expect(self, frame_type: FrameType, timeout_s: float, code: ErrorCode) -> Value:
         with anyio.move_on_after(timeout_s):
@@ -200,7 +256,7 @@ class Instance:
                 "START_FAILED",
                 f"{error.message}, raised while its code was imported",
                 hint="the traceback is in the plugin's log",
-                details=error.details,
+                details={**error.details, **self.child.exit_details()},
             )
         if error.code != ErrorCode.CRASHED or exit_status is None:
             return error
@@ -208,20 +264,28 @@ class Instance:
             "START_FAILED",
             f"{self.label} ended before it was READY: {exit_status}",
             hint=f"the end of its log: {exit_status.stderr_tail[-400:] or '(empty)'}",
-            details={"exit": exit_status.code, "signal": exit_status.signal, "stderr": exit_status.stderr_tail},
+            details=self.child.exit_details(),
         )
 
     async def _fail_start(self, error: HostError) -> None:
         self.asked_to_stop = True
-        if error.code == ErrorCode.CRASHED:
+        # What says why it cannot start ends by itself, and its own exit code tells more than our signal.
+        if error.code in (ErrorCode.CRASHED, ErrorCode.PLUGIN_ERROR):
             with anyio.move_on_after(EXIT_NOTICE_S):
                 await self.child.wait()
         await self.kill()
 
     def missing(self, refs: Sequence[RefSpec]) -> list[RefSpec]:
-        """Those of `refs` that are not in use here, or with other parameters."""
-        installed = self._installed
-        return [ref for ref in refs if ref.name not in installed or installed[ref.name].spec != ref]
+        """Those of `refs` that are not in use here, or with other parameters that need no other process."""
+        return [ref for ref in refs if self._is_missing(ref)]
+
+    def _is_missing(self, ref: RefSpec) -> bool:
+        installed = self._installed.get(ref.name)
+        if installed is None or self.generation is None:
+            return True
+        declared = self.generation.types.get(ref.type)
+        stays = declared is not None and declared.needs_restart and installed.spec.type == ref.type
+        return installed.spec != ref and not stays
 
     async def create(self, refs: Sequence[RefSpec], options: StartOptions) -> list[CreatedRef]:
         """Create refs inside the process, all or none. Raises `HostError` naming the ref, the field and the reason.
@@ -256,7 +320,29 @@ class Instance:
                 details={"plugin": self.label},
             )
         self._created.update(handles)
+        self._advance(InstanceEvent.CONFIGURED)
+        self._note_cold(handles, answer)
         return [CreatedRef(ref, n, _block_tokens(instances.get(str(n)))) for n, ref in handles.items()]
+
+    def _note_cold(self, refs: Mapping[int, RefSpec], answer: Value) -> None:
+        outcomes = answer.get("state") if isinstance(answer, dict) else None
+        for handle, said in outcomes.items() if isinstance(outcomes, dict) else ():
+            ref = refs.get(int(handle)) if isinstance(handle, str) and handle.isdecimal() else None
+            if ref is not None and isinstance(said, str) and said != "imported":
+                self.cold[ref.name] = said[:MAX_NAMES_CHARS]
+                logger.warning("starts_cold plugin=%s ref=%s: %s", self.label, ref.name, self.cold[ref.name])
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a type of this process can give its state to a successor."""
+        generation = self.generation
+        return generation is not None and any(t.state_versions for t in generation.types.values())
+
+    async def export_state(self, options: StartOptions) -> bytes:
+        """What this process hands to its successor. Raises `HostError`."""
+        return await self.client.export_state(
+            budget_bytes=options.state_limit_bytes, deadline_s=options.state_timeout_s
+        )
 
     def install(self, refs: Sequence[CreatedRef]) -> Mapping[str, CreatedRef]:
         """Let plans that are compiled from now on use these refs; return what was in use before."""
@@ -299,6 +385,7 @@ class Instance:
     async def retire(self, drain_s: float) -> None:
         """Wait for the leases to end, at most `drain_s`, tell the process to go, and see to it. Idempotent."""
         self.asked_to_stop = True
+        self._advance(InstanceEvent.RETIRE)
         with anyio.CancelScope(shield=True):
             if self.generation is not None and not self.ended.is_set():
                 with anyio.move_on_after(drain_s):
@@ -320,6 +407,7 @@ class Instance:
     async def kill(self) -> None:
         """SIGTERM, grace, SIGKILL of the group; returns when the process is gone."""
         self.asked_to_stop = True
+        self._advance(InstanceEvent.TERMINATE)
         with anyio.CancelScope(shield=True):
             if not self.ended.is_set():
                 await self.child.stop(self.spec.grace_s)

@@ -1,481 +1,420 @@
-"""The routine of one plugin id: select, stage, launch, cut over, retire, and restart what crashed.
+"""The routine of one plugin, or of one instance key of it: carries out what its machine decides.
 
-One step at a time, so that at most two processes of a plugin exist whatever the order in which versions
-and deaths arrive. A step that fails leaves the live generation untouched; what was live comes back before
-anything newer is tried again.
+Everything happens in `post`, on the loop and at once: the machine's step, and the begin of its effects. What takes
+time runs in the group and posts an event at its end. A cut over is carried out within the step that decided it, and
+answered before anything else. What the world is to remember is written in the order in which it was decided.
+
+What raises here is a fault of the host's own code. It is contained: the routine takes its plugin out of the plan, retires
+its processes, pauses, and begins anew with what it knew of failures; neither the host nor another routine ends.
 """
 
 import enum
 import logging
 import math
-import signal
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
 
 import anyio
+import anyio.abc
 
-from hotbay.errors import CapacityError, HostError, InputError, PackageError, PluginFault
-from hotbay.packages.manifest import Manifest, host_platform
-from hotbay.packages.sources.directory import Offer
-from hotbay.process.launch import LaunchSpec
-from hotbay.process.log import LogSink
-from hotbay.rollout.backoff import BackoffPolicy, BackoffState, Restart, became_ready, failed
-from hotbay.rollout.deployment import Deployment
-from hotbay.rollout.instance import Instance, StartOptions
-from hotbay.rollout.selection import Candidate, Policy, Status, select
-from hotbay.rpc.leases import Generation, Origin
+from hotbay.errors import HostError, InputError, PackageError
+from hotbay.packages.package_blobs import Progress
+from hotbay.rollout.backoff import BackoffState, Restart, became_ready, failed
+from hotbay.rollout.boundary import Tasks
+from hotbay.rollout.faults import failure_of
+from hotbay.rollout.instance import Instance
+from hotbay.rollout.machine import step
+from hotbay.rollout.memory import Memory
+from hotbay.rollout.processes import Processes
+from hotbay.rollout.reporting import Reporter
+from hotbay.rollout.rows import Row
+from hotbay.rollout.services import Services
+from hotbay.rollout.state import (
+    Broke,
+    Build,
+    Cancel,
+    Cause,
+    Condemn,
+    CutOver,
+    Effect,
+    EndTrial,
+    Event,
+    Failed,
+    Failure,
+    Fetch,
+    Fetched,
+    Forgive,
+    GoTo,
+    HandOver,
+    Kill,
+    Known,
+    Launch,
+    Life,
+    Pause,
+    Phase,
+    Published,
+    Record,
+    Refused,
+    Release,
+    Resume,
+    Retire,
+    Stage,
+    Staged,
+    State,
+    Tick,
+    Trial,
+)
+from hotbay.rollout.trying import Trials
+from hotbay.rollout.turn import RESTING
+from hotbay.rpc.leases import Generation
 
 logger = logging.getLogger(__name__)
 
-MAX_SHOWN_CHARS: Final = 4096
-"""Of one text for status or the log: parts of it can be a plugin's words."""
+__all__ = ["Routine"]
+
+_ON_TRIAL = (Phase.SHADOW, Phase.CANARY)
+_STILL_MEANT = (Forgive, GoTo, Pause, Resume)
+"""Events that say what the operator wants: they hold for a routine that begins anew, too."""
 
 
-class Phase(enum.StrEnum):
-    """What the routine is doing; shown in status."""
+class _Mode(enum.Enum):
+    """Whether events are taken: BROKEN until the routine begins anew, STOPPED for good."""
 
-    LIVE = "live"
-    WAITING = "waiting for a package"
-    STAGING = "staging"
-    LAUNCHING = "launching"
-    CUTOVER = "cut over"
-    RETIRING = "retiring"
-    BACKOFF = "backing off"
-    FAILED = "failed"
-    DISABLED = "disabled"
-
-
-class Environments(Protocol):
-    """Brings a package into the store and builds what its process imports."""
-
-    async def __call__(self, manifest: Manifest, layout: Path) -> Path:
-        """Return the site directory. Raises `HostError`; safe to repeat."""
-
-
-class Launcher(Protocol):
-    """Makes launch specifications and generation numbers."""
-
-    def spec(self, manifest: Manifest, site: Path, number: int) -> LaunchSpec:
-        """How to start the package."""
-
-    def next_generation(self) -> int:
-        """A number that was never given before in this host."""
-
-    def options(self, plugin_id: str) -> StartOptions:
-        """Deadlines and WELCOME's contents."""
-
-    def log(self, plugin_id: str, label: str) -> LogSink:
-        """Where the process's output goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The last thing that went wrong, for status."""
-
-    code: str
-    message: str
-    hint: str
-    digest: str
-    at_s: float
-
-
-@dataclass(slots=True)
-class Row:
-    """Status of one plugin."""
-
-    plugin: str
-    phase: Phase = Phase.WAITING
-    selection: Status = Status.UNKNOWN
-    live: Origin | None = None
-    live_generation: int | None = None
-    live_pid: int | None = None
-    candidate: Origin | None = None
-    target: str | None = None
-    restarts: int = 0
-    swaps: int = 0
-    last_error: Failure | None = None
-
-
-@dataclass(slots=True)
-class _Version:
-    """What is known of one digest: its environment once it is staged, its failures, when it may be tried again.
-
-    `not_before_s` is infinite for a digest that used up its budget of failures.
-    """
-
-    site: Path | None = None
-    failures: BackoffState = field(default_factory=BackoffState)
-    not_before_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What routines share."""
-
-    deployment: Deployment
-    environments: Environments
-    launcher: Launcher
-    backoff: BackoffPolicy
-    now: Callable[[], float]
-    random: Callable[[], float]
-    starts: anyio.CapacityLimiter
-    drain_s: float
-    linger_s: float
-    retired: Callable[[Generation], None]
-    changed: Callable[[str, str], None]
-    refs_changed: Callable[[], None]
+    RUNNING = enum.auto()
+    BROKEN = enum.auto()
+    STOPPED = enum.auto()
 
 
 class Routine:
-    """Keeps one plugin running. `run` until stopped; `wake` after anything changed; `stop` at the end."""
+    """See the module. `run` until stopped; `post` what happens; `stop` and `retire` at the end."""
 
-    def __init__(self, plugin_id: str, services: Services, group: anyio.abc.TaskGroup) -> None:
-        self.row = Row(plugin_id)
+    def __init__(self, name: str, services: Services, group: anyio.abc.TaskGroup) -> None:
+        self.state = State()
+        self.row = Row(name)
         self.first_attempt = anyio.Event()
-        self._id = plugin_id
+        self._name = name
         self._services = services
-        self._group = group
-        self._offers: tuple[Offer, ...] = ()
-        self._wake = anyio.Event()
+        self._tasks = Tasks(group, self._break)
+        self._processes = Processes(name, services, self._tasks, self.post)
+        self._trials = Trials(self.row, services, self._tasks, self.post)
+        self._reporter = Reporter(self.row, services)
+        self._memory = Memory(name, services)
+        self._queue: deque[Event] = deque()
+        self._is_stepping = False
+        self._mode = _Mode.RUNNING
+        self._backoff = BackoffState()
+        self._work: dict[int, anyio.CancelScope] = {}
         self._scope = anyio.CancelScope()
+        self._life = anyio.CancelScope()
+        self._rung = anyio.Event()
         self._stopped = anyio.Event()
-        self._live: Instance | None = None
-        self._live_offer: Offer | None = None
-        self._retiring: Instance | None = None
-        self._versions: dict[str, _Version] = {}
-        self._bring_back = False
-        self._departing: Instance | None = None
-        self._conflicts: tuple[str, ...] = ()
+        self._empty = anyio.Event()
 
-    def offer(self, offers: Sequence[Offer]) -> None:
-        """Take what the sources have now for this plugin."""
-        if tuple(offers) != self._offers:
-            self._offers = tuple(offers)
-            self.wake()
+    # -- events ----------------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """Look again soon."""
-        self._wake.set()
+    def post(self, event: Event) -> None:
+        """Take an event. When called while a step is under way, it is taken right after it."""
+        self._queue.append(event)
+        if self._is_stepping or self._mode is not _Mode.RUNNING:
+            return
+        self._is_stepping = True
+        try:
+            self._contain(self._take_all)
+        finally:
+            self._is_stepping = False
+        self._rung.set()
+        self._contain(partial(self._services.settled, self._name))
 
-    def forgive(self) -> None:
-        """Forget all failures: what the plugin is configured with has changed."""
-        for version in self._versions.values():
-            version.failures = BackoffState()
-            version.not_before_s = 0.0
-        self.wake()
+    def _take_all(self) -> None:
+        while self._queue:
+            self._step(self._queue.popleft())
+
+    def learn(self) -> None:
+        """Take the facts as they are now."""
+        self._contain(lambda: self.post(Known(self._services.facts(self._name))))
+
+    def _step(self, event: Event) -> None:
+        before, now = self.state, self._services.now()
+        self.state, effects = step(before, event, now)
+        for effect in effects:
+            self._carry_out(effect)
+        self._keep_warm()
+        self._reporter.show(before, self.state, self._processes, now)
+        if (before.phase in _ON_TRIAL) != (self.state.phase in _ON_TRIAL):
+            self._services.on_trial(self._name, self.state.phase in _ON_TRIAL)
+        is_downloading = self.state.phase is Phase.FETCHING and self.state.facts.runs
+        if self.state.phase in RESTING and (not is_downloading or self.state.live is not None):
+            self.first_attempt.set()
+        if self.state.processes == 0:
+            self._empty.set()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Fetch(n, build):
+                self._begin(n, partial(self._fetch, n, build))
+            case Stage(n, build):
+                self._begin(n, partial(self._stage, n, build))
+            case Cancel(n):
+                if n in self._work:
+                    self._work[n].cancel()
+            case CutOver(n):
+                self._queue.appendleft(self._cut_over(n))
+            case Condemn() | Record():
+                self._memory.write(effect, self._generation(effect))
+            case Failed():
+                self._reporter.failed(effect)
+            case Trial() | EndTrial():
+                self._move_trial(effect)
+            case Launch() | HandOver() | Release() | Retire() | Kill():
+                self._move_process(effect)
+
+    def _move_trial(self, effect: Trial | EndTrial) -> None:
+        if isinstance(effect, Trial):
+            self._begin_trial(effect.n, effect.phase)
+        else:
+            self._trials.end()
+
+    def _move_process(self, effect: Launch | HandOver | Release | Retire | Kill) -> None:
+        processes = self._processes
+        match effect:
+            case Launch(n, build, heir_of):
+                processes.launch(n, self._services.manifest(build.digest), heir_of)
+            case HandOver(n):
+                processes.hand_over(n)
+            case Release():
+                processes.release()
+            case Retire(n):
+                self._leave_plan(n)
+                processes.retire(n)
+            case Kill(n):
+                self._leave_plan(n)
+                processes.kill(n)
+
+    # -- downloads and checks --------------------------------------------------------------------
+
+    def _begin(self, n: int, work: Callable[[], Awaitable[Event]]) -> None:
+        scope = self._work[n] = anyio.CancelScope()
+        self._tasks.start_soon(self._do, n, work, scope)
+
+    async def _do(self, n: int, work: Callable[[], Awaitable[Event]], scope: anyio.CancelScope) -> None:
+        event: Event | None = None
+        try:
+            with scope:
+                event = await work()
+        finally:
+            del self._work[n]
+        if event is not None:
+            self.post(event)
+
+    async def _fetch(self, n: int, build: Build) -> Event:
+        try:
+            await self._site(build)
+        except HostError as error:
+            return Broke(n, failure_of(error, Phase.FETCHING, chance=self._services.random()))
+        self.learn()
+        return Fetched(n)
+
+    async def _stage(self, n: int, build: Build) -> Event:
+        try:
+            await self._site(build)
+        except HostError as error:
+            return Broke(n, failure_of(error, Phase.STAGING, chance=self._services.random()))
+        return Staged(n)
+
+    async def _site(self, build: Build) -> Path:
+        return await self._services.fetcher.fetch(self._services.ref(build.digest), report=self._note_progress)
+
+    def _note_progress(self, progress: Progress) -> None:
+        self.row.progress = None if progress.phase == "complete" else progress
+
+    # -- trials ----------------------------------------------------------------------------------
+
+    def _begin_trial(self, n: int, phase: Phase) -> None:
+        state = self.state
+        other = state.previous if phase is Phase.GUARD else state.live
+        candidate, live = self._generation_of(n), self._generation_of(other.n) if other is not None else None
+        assert candidate is not None, "what is on trial is READY"
+        self._trials.begin(n, phase, candidate, live)
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _cut_over(self, n: int) -> Event:
+        instance, deployment = self._processes.get(n), self._services.deployment
+        generation = instance.generation if instance is not None else None
+        if instance is None or generation is None:
+            return Refused(n, Failure(Cause.OUTSIDE, "CRASHED", "it ended at the cut over"))
+        try:
+            previous = deployment.cut_over(self._name, generation)
+        except InputError as error:
+            return Refused(n, failure_of(self._no_plan(error), Phase.CUTOVER, chance=self._services.random()))
+        self._processes.release()
+        self._reporter.cut_over(self.state, generation, previous)
+        if previous is not None and not self._processes.runs(previous):
+            previous.on_drained(partial(self._services.retired, previous))
+        if deployment.learn_types(self._name, generation.types):
+            self._services.refs_changed()
+        return Published(n)
+
+    def _no_plan(self, error: InputError) -> HostError:
+        return PackageError(
+            "INVALID_PACKAGE", f"the plan does not compile with this version: {error.message}", hint=error.hint
+        )
+
+    def _leave_plan(self, n: int) -> None:
+        """What goes and has no successor is in the plan no more: its bindings apply their failure policies."""
+        instance, deployment = self._processes.get(n), self._services.deployment
+        live = deployment.live(self._name)
+        if live is not None and instance is not None and live is instance.generation:
+            deployment.remove(self._name)
+
+    def _keep_warm(self) -> None:
+        """Let what stands beside the live one hear what it is told, and the other way round."""
+        others = (self.state.candidate, self.state.previous, self.state.spare)
+        ready = [self._processes.get(a.n) for a in others if a is not None and a.life is Life.READY]
+        generations = [i.generation for i in ready if i is not None and i.generation is not None]
+        self._services.deployment.warm(self._name, generations)
+
+    def _generation_of(self, n: int) -> Generation | None:
+        instance = self._processes.get(n)
+        return instance.generation if instance is not None else None
+
+    def _generation(self, effect: Condemn | Record) -> int:
+        generation = self._generation_of(effect.n) if isinstance(effect, Record) else None
+        return generation.number if generation is not None else 0
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """All processes that are READY and answer: live, candidate, previous, spare."""
+        return self._processes.answering
 
     @property
     def live(self) -> Instance | None:
-        """The instance that answers, or answered last."""
-        return self._live
+        """The process that gets the calls."""
+        return self._processes.get(self.state.live.n) if self.state.live is not None else None
+
+    # -- running ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Step until `stop`."""
+        """Learn, and keep the time, until `stop`; begin anew whenever something broke."""
         try:
             with self._scope:
                 while True:
-                    self._wake = anyio.Event()
-                    pause_s = await self._step()
-                    with anyio.move_on_after(math.inf if pause_s is None else pause_s):
-                        await self._wake.wait()
+                    await self._live_on()
+                    await self._begin_anew()
         finally:
             self._stopped.set()
 
+    async def _live_on(self) -> None:
+        """Return when something broke."""
+        with self._life:
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._memory.run)
+                    self.learn()
+                    await self._keep_time()
+            except Exception as error:  # noqa: BLE001 - the boundary around one routine: see the module
+                self._break(error)
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._rung = anyio.Event()
+            stale_at_s, tick_at_s = self.state.facts.stale_at_s, self.state.wake_at_s
+            wake_at_s = min((at for at in (stale_at_s, tick_at_s) if at is not None), default=math.inf)
+            with anyio.move_on_after(max(0.0, wake_at_s - self._services.now())):
+                await self._rung.wait()
+                continue
+            if wake_at_s == stale_at_s:
+                self.learn()
+            if wake_at_s == tick_at_s:
+                self.post(Tick())
+
+    async def emptied(self) -> None:
+        """Return when no process is left."""
+        while self.state.processes:
+            self._empty = anyio.Event()
+            await self._empty.wait()
+
     async def stop(self) -> None:
-        """End `run`, a start that is under way included. What answers goes on answering until `retire`."""
+        """End `run` and all that is under way. What answers goes on answering until `retire`."""
+        self._mode = _Mode.STOPPED
+        self._trials.stop()
+        self._cancel_work()
         self._scope.cancel()
         await self._stopped.wait()
 
     async def retire(self, drain_s: float) -> None:
         """Retire everything that runs, after `stop`."""
-        async with anyio.create_task_group() as group:
-            for instance in (self._live, self._retiring):
-                if instance is not None:
-                    group.start_soon(self._retire, instance, drain_s)
+        await self._processes.close(drain_s)
 
-    # -- one step --------------------------------------------------------------------------------
+    def _cancel_work(self) -> None:
+        for scope in self._work.values():
+            scope.cancel()
 
-    async def _step(self) -> float | None:
-        """Do the next thing; return the pause in seconds until there may be another, None for no time limit."""
-        live = self._note_death()
-        if live is not None and live.wants_replacement:
-            self._note_departure(live)
-        offer, pause_s = self._choose(live)
-        if offer is None:
-            self._show_idle(live, pause_s)
-            self.first_attempt.set()
-            return pause_s
-        if live is not None and self._retiring is not None:
-            self.row.phase = Phase.RETIRING
-            return None
-        if live is None:
-            await self._bring_up(offer)
-        else:
-            await self._bring_up_beside(live, offer)
-        return 0.0
+    # -- what breaks -----------------------------------------------------------------------------
 
-    def _version(self, digest: str) -> _Version:
-        return self._versions.setdefault(digest, _Version())
+    def _contain(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the boundary around one routine: see the module
+            self._break(error)
 
-    def _note_death(self) -> Instance | None:
-        """Record the end of the live instance, once; return it while it runs."""
-        live = self._live
-        if live is None or not live.ended.is_set():
-            return live
-        if self.row.live_pid is not None and not live.asked_to_stop:
-            self._record(live)
-        self.row.live_pid = None
-        return None
-
-    def _note_departure(self, live: Instance) -> None:
-        """Let a plugin that asks to be replaced wait like one that failed, once: it may ask at every start."""
-        if self._departing is live:
+    def _break(self, error: Exception) -> None:
+        """Something of this routine raised: take no event any more, until it begins anew."""
+        logger.error("routine_broke plugin=%s", self._name, exc_info=error, extra={"plugin": self._name})
+        if self._mode is not _Mode.RUNNING:
             return
-        self._departing = live
-        assert live.generation is not None
-        asked = PluginFault("UNAVAILABLE", f"{live.label} asked to be replaced", hint="see the plugin's log")
-        self._fail(live.generation.origin.digest, asked, counts=False)
+        self._mode = _Mode.BROKEN
+        self._reporter.broke(error)
+        self.first_attempt.set()
+        self._life.cancel()
 
-    def _record(self, live: Instance) -> None:
-        assert live.generation is not None
-        assert live.fault is not None
-        outside = live.killed_by == signal.SIGKILL
-        self._fail(live.generation.origin.digest, live.fault, counts=not outside)
-        self.row.restarts += 1
-        self._services.changed("crashed", live.label)
+    async def _begin_anew(self) -> None:
+        """Retire what runs, pause, and start over. Nothing of the old life is left when the new one begins."""
+        for part in (self._trials.end, self._cancel_work, self._leave, self._processes.release):
+            self._contain(part)
+        await self._processes.close(self._services.drain_s)
+        await self._tasks.idle()
+        before, now = self.state, self._services.now()
+        policy = before.facts.rules.backoff
+        # It counts to no budget: the package is not to blame.
+        self._backoff, verdict = failed(policy, self._backoff, now=now, random=self._services.random(), counts=False)
+        assert isinstance(verdict, Restart), "what counts to no budget disables nothing"
+        self.state = _remembered(before, now + verdict.delay_s)
+        self._empty.set()
+        self._reporter.pausing(now + verdict.delay_s)
+        self._contain(partial(self._services.settled, self._name))
+        await anyio.sleep(verdict.delay_s)
+        self._backoff = became_ready(self._backoff, now=self._services.now())
+        self._processes = Processes(self._name, self._services, self._tasks, self.post)
+        self._life = anyio.CancelScope()
+        wished = [event for event in self._queue if isinstance(event, _STILL_MEANT)]
+        self._queue.clear()
+        self._mode = _Mode.RUNNING
+        for event in wished:
+            self.post(event)
 
-    def _choose(self, live: Instance | None) -> tuple[Offer | None, float | None]:
-        """The best offer that may be started now, and the pause until another may be.
-
-        What was live last stays a candidate when no source offers it any more. With nothing live, an older
-        version does not step in while what was live last only waits for its restart.
-        """
-        last = str(self._live_offer.manifest.digest) if self._live_offer is not None else None
-        offers = {str(o.manifest.digest): o for o in self._known_offers()}
-        candidates = {digest: self._candidate(offer) for digest, offer in offers.items()}
-        if live is None and self._bring_back and last is not None and not self._is_disabled(last):
-            candidates = {last: candidates[last]}
-        pause_s: float | None = None
-        while True:
-            choice = select(candidates.values(), _policy(), live=candidates.get(last or ""))
-            self.row.selection = choice.status
-            self._report(choice.conflicts)
-            digest = choice.target.digest if choice.target is not None else None
-            if digest is None or (live is not None and digest == last and not live.wants_replacement):
-                return None, pause_s
-            wait_s = self._version(digest).not_before_s - self._services.now()
-            if wait_s <= 0.0:
-                return offers[digest], pause_s
-            if wait_s < math.inf:
-                pause_s = wait_s if pause_s is None else min(pause_s, wait_s)
-                if digest == last:
-                    return None, pause_s
-            del candidates[digest]
-
-    def _known_offers(self) -> Iterable[Offer]:
-        if self._live_offer is not None:
-            yield self._live_offer
-        yield from self._offers
-
-    def _is_disabled(self, digest: str) -> bool:
-        return self._version(digest).not_before_s == math.inf
-
-    def _candidate(self, offer: Offer) -> Candidate:
-        manifest = offer.manifest
-        digest = str(manifest.digest)
-        return Candidate(
-            digest=digest,
-            rev=manifest.rev,
-            platform=manifest.platform,
-            channel=str(manifest.channel),
-            complete=self._version(digest).site is not None,
-        )
-
-    def _report(self, conflicts: Sequence[Candidate]) -> None:
-        """Say once of each set of conflicting packages that they are never chosen."""
-        digests = tuple(sorted(c.digest for c in conflicts))
-        if digests == self._conflicts:
-            return
-        self._conflicts = digests
-        if digests:
-            message = (
-                f"rev {conflicts[0].rev} of {self._id} exists with other content: {', '.join(digests)} is not used"
-            )
-            hint = "publish changed content under a new rev"
-            self.row.last_error = Failure("DIGEST_CONFLICT", message, hint, digests[0], self._services.now())
-            logger.warning("digest_conflict plugin=%s: %s", self._id, message)
-
-    def _show_idle(self, live: Instance | None, pause_s: float | None) -> None:
-        if pause_s is not None:
-            self.row.phase = Phase.BACKOFF
-        elif live is not None:
-            self.row.phase = Phase.LIVE
-        elif any(self._is_disabled(str(o.manifest.digest)) for o in self._known_offers()):
-            self.row.phase = Phase.DISABLED
-        else:
-            self.row.phase = Phase.WAITING
-            self.row.last_error = self.row.last_error or self._nothing_to_run()
-
-    def _nothing_to_run(self) -> Failure:
-        found = ", ".join(sorted({o.manifest.platform for o in self._offers}))
-        return Failure(
-            "UNAVAILABLE",
-            f"no source offers a package of '{self._id}' that can run here"
-            + (f": found {found}, this host is {host_platform()}" if found else ""),
-            "put one into a source; it is started as soon as it is there",
-            "",
-            self._services.now(),
-        )
-
-    # -- bringing a version up -------------------------------------------------------------------
-
-    async def _bring_up_beside(self, live: Instance, offer: Offer) -> None:
-        """Bring a candidate up, but let go of it when the live instance ends meanwhile: that one comes back first."""
-        async with anyio.create_task_group() as group:
-
-            async def give_way() -> None:
-                await live.ended.wait()
-                self._bring_back = self._live is live
-                group.cancel_scope.cancel()
-
-            group.start_soon(give_way)
-            await self._bring_up(offer)
-            group.cancel_scope.cancel()
-
-    async def _bring_up(self, offer: Offer) -> None:
-        manifest = offer.manifest
-        origin = Origin(self._id, manifest.version, manifest.rev, str(manifest.digest))
-        self.row.candidate = origin
-        try:
-            self.row.phase = Phase.STAGING
-            site = await self._site(offer)
-            self.row.phase = Phase.LAUNCHING
-            async with self._services.starts:
-                instance = await self._launch(manifest, origin, site)
-            self._cut_over(instance, offer, origin)
-        except HostError as error:
-            self._fail(origin.digest, error, counts=not self._is_no_fault_of_the_package(error))
-            self.row.phase = Phase.FAILED
-            logger.warning(
-                "candidate_failed plugin=%s rev=%s code=%s: %s",
-                self._id,
-                origin.rev,
-                error.code,
-                error.message[:MAX_SHOWN_CHARS],
-                extra={"plugin": self._id, "digest": origin.digest, "code": error.code, "hint": error.hint},
-            )
-        finally:
-            self.row.candidate = None
-
-    def _is_no_fault_of_the_package(self, error: HostError) -> bool:
-        """A full disk, or a source that went away under the copy: tried again for as long as it takes."""
-        return self.row.phase is Phase.STAGING and (isinstance(error, CapacityError) or error.code == "FETCH_FAILED")
-
-    async def _site(self, offer: Offer) -> Path:
-        """The environment, looked at before every start: the process that went may have changed it."""
-        version = self._version(str(offer.manifest.digest))
-        version.site = await self._services.environments(offer.manifest, offer.layout_path)
-        return version.site
-
-    async def _launch(self, manifest: Manifest, origin: Origin, site: Path) -> Instance:
-        services = self._services
-        number = services.launcher.next_generation()
-        spec = services.launcher.spec(manifest, site, number)
-        instance = Instance.launch(spec, services.launcher.log(self._id, spec.label), self._on_change)
-        self._group.start_soon(instance.watch)
-        options = services.launcher.options(self._id)
-        try:
-            generation = await instance.handshake(origin, number, manifest.types, options)
-            if self._live is None and services.deployment.learn_types(self._id, generation.types):
-                services.refs_changed()
-            # Again while the configuration changed meanwhile: nothing is awaited from the last look to the cut over.
-            while missing := instance.missing(services.deployment.refs_of(self._id)):
-                instance.install(await instance.create(missing, options))
-            self._check(generation)
-        except HostError as error:
-            await instance.kill()
-            if instance.fault is not None and error.code == "CRASHED":
-                raise instance.fault from error
-            raise
-        except BaseException:
-            await instance.kill()
-            raise
-        return instance
-
-    def _check(self, generation: Generation) -> None:
-        """The plan must compile with the candidate; a plan that does not is the package's fault here."""
-        try:
-            self._services.deployment.check(self._id, generation)
-        except InputError as error:
-            raise PackageError(
-                "INVALID_PACKAGE", f"the plan does not compile with this version: {error.message}", hint=error.hint
-            ) from error
-
-    def _cut_over(self, instance: Instance, offer: Offer, origin: Origin) -> None:
-        generation = instance.generation
-        assert generation is not None, "a launched instance is READY"
-        self.row.phase = Phase.CUTOVER
-        self._services.deployment.cut_over(self._id, generation)
-        version = self._version(origin.digest)
-        version.failures = became_ready(version.failures, now=self._services.now())
-        previous, self._live, self._live_offer = self._live, instance, offer
-        self._bring_back = False
-        swapped = (
-            previous is not None
-            and previous.generation is not None
-            and (previous.generation.origin.digest != origin.digest)
-        )
-        if swapped:
-            # What was wrong before concerns a version that no longer answers.
-            self.row.swaps += 1
-            self.row.last_error = None
-        self.row.live = origin
-        self.row.live_generation = generation.number
-        self.row.live_pid = generation.pid
-        logger.info(
-            "cut_over plugin=%s rev=%s generation=%s",
-            self._id,
-            origin.rev,
-            generation.number,
-            extra={"plugin": self._id, "digest": origin.digest, "pid": generation.pid},
-        )
-        self._services.changed("swapped" if swapped else "started", instance.label)
-        if self._services.deployment.learn_types(self._id, generation.types):
-            self._services.refs_changed()
-        if previous is not None:
-            self._retiring = previous
-            self._group.start_soon(self._retire, previous, self._services.drain_s)
-
-    async def _retire(self, instance: Instance, drain_s: float) -> None:
-        await instance.retire(drain_s)
-        if instance.generation is not None:
-            # A cycle that outlived the drain may still name it: it is forgotten with the last lease.
-            instance.generation.on_drained(partial(self._services.retired, instance.generation))
-        if self._retiring is instance:
-            self._retiring = None
-        self.wake()
-
-    def _on_change(self, instance: Instance) -> None:
-        if instance.ended.is_set():
-            logger.info("instance_ended plugin=%s", instance.label, extra={"plugin": instance.label})
-        self.wake()
-
-    def _fail(self, digest: str, error: HostError, *, counts: bool) -> None:
-        services = self._services
-        version = self._version(digest)
-        now = services.now()
-        version.failures, verdict = failed(
-            services.backoff, version.failures, now=now, random=services.random(), counts=counts
-        )
-        version.not_before_s = now + verdict.delay_s if isinstance(verdict, Restart) else math.inf
-        if math.isinf(version.not_before_s):
-            logger.error("plugin_disabled plugin=%s digest=%s code=%s", self._id, digest, error.code)
-        message, hint = error.message[:MAX_SHOWN_CHARS], error.hint[:MAX_SHOWN_CHARS]
-        self.row.last_error = Failure(error.code, message, hint, digest, now)
+    def _leave(self) -> None:
+        """Nothing of the plugin is in the plan any more, and nothing of it on trial."""
+        deployment = self._services.deployment
+        deployment.warm(self._name, ())
+        deployment.remove(self._name)
+        self._services.on_trial(self._name, False)
 
 
-def _policy() -> Policy:
-    return Policy(platforms=(host_platform(),))
+def _remembered(state: State, wake_at_s: float) -> State:
+    """What a routine that begins anew still knows: failures, the operator's wishes, and what was live last."""
+    return State(
+        phase=Phase.BACKOFF,
+        facts=state.facts,
+        holds=state.holds,
+        condemned=state.condemned,
+        attempts=state.attempts,
+        last=state.last,
+        paused=state.paused,
+        approved=state.approved,
+        direct=state.direct,
+        asked_by=state.asked_by,
+        wake_at_s=wake_at_s,
+    )

@@ -1,8 +1,9 @@
 """Decides, for one plugin id, which revision should run (`target`) and which may run now (`live`). Pure.
 
-1. Eligible is what has a host for its platform, is not quarantined, granted, in the allowed channel, and matches the
-   pin if there is one. A revision below the floor (the highest ever completed here) that is not complete is eligible
-   only when pinned by digest: a source cannot offer its way back to an old version.
+1. Eligible is what has a host for its platform, is neither quarantined nor denied, granted, in the allowed channel, and
+   matches the pin if there is one; where a lock is in force, only what it names. A revision below the floor (the
+   highest ever completed here) that is not complete is eligible only when pinned by digest or locked: a source cannot
+   offer its way back to an old version.
 2. Of several digests with the same (rev, platform) one is kept: the live one, else the smallest. The others are
    conflicts and never chosen, whatever their state.
 3. Order: rev descending, then the host's preference of platforms.
@@ -29,12 +30,17 @@ class Status(Enum):
     PIN_UNKNOWN = "pinned version unknown"
     NO_HOST = "no host for its platforms"
     NONE_ALLOWED = "no version allowed"
+    NOT_LOCKED = "not in the lock file"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One known build of a plugin, as the world knows it now."""
+    """One known build of a plugin, as the world knows it now.
+
+    `denied`: the operator's policy refuses it, or its source took it back and the policy for that is to stop it.
+    `fetchable`: a source could be asked for it.
+    """
 
     digest: str
     rev: int
@@ -43,6 +49,13 @@ class Candidate:
     complete: bool = False
     quarantined: bool = False
     granted: bool = True
+    denied: bool = False
+    fetchable: bool = True
+
+    @property
+    def barred(self) -> bool:
+        """Whether it may not even go on running."""
+        return self.quarantined or self.denied or not self.granted
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +75,24 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`platforms` are the hosts' tags, the preferred first; `channels` are those the operator follows."""
+    """`platforms` are the hosts' tags, the preferred first; `channels` are those the operator follows.
+
+    `locked` are the digests that a lock file in force names; None without one.
+    """
 
     platforms: tuple[str, ...]
     channels: frozenset[str] = frozenset({"release", "dev"})
     pin: Pin | None = None
     floor_rev: int = 0
+    locked: frozenset[str] | None = None
+
+    def allows(self, candidate: Candidate) -> bool:
+        """Whether the operator follows such versions at all."""
+        if self.pin is not None and not self.pin.admits(candidate):
+            return False
+        if self.locked is not None:
+            return candidate.digest in self.locked
+        return candidate.channel in self.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +118,9 @@ def select(candidates: Iterable[Candidate], policy: Policy, *, live: Candidate |
         key=lambda candidate: _preference(candidate, policy),
     )
     kept, conflicts = _one_per_build(hosted, live.digest if live else None)
-    allowed = [c for c in kept if c.channel in policy.channels and (policy.pin is None or policy.pin.admits(c))]
-    ungranted = [c for c in allowed if not c.granted and not c.quarantined]
-    eligible = [c for c in allowed if c.granted and not c.quarantined and _is_above_floor(c, policy)]
+    allowed = [c for c in kept if policy.allows(c)]
+    ungranted = [c for c in allowed if not c.granted and not c.quarantined and not c.denied]
+    eligible = [c for c in allowed if not c.barred and _is_above_floor(c, policy)]
     target = eligible[0] if eligible else None
     chosen = next((candidate for candidate in eligible if candidate.complete), None)
     awaiting = tuple(
@@ -120,6 +145,8 @@ def _merged(one: Candidate, other: Candidate) -> Candidate:
         complete=one.complete or other.complete,
         quarantined=one.quarantined or other.quarantined,
         granted=one.granted and other.granted,
+        denied=one.denied or other.denied,
+        fetchable=one.fetchable or other.fetchable,
     )
 
 
@@ -142,7 +169,8 @@ def _one_per_build(
 
 def _is_above_floor(candidate: Candidate, policy: Policy) -> bool:
     pinned = policy.pin is not None and policy.pin.digest == candidate.digest
-    return candidate.complete or pinned or candidate.rev >= policy.floor_rev
+    locked = policy.locked is not None and candidate.digest in policy.locked
+    return candidate.complete or pinned or locked or candidate.rev >= policy.floor_rev
 
 
 def _why_nothing(
@@ -160,4 +188,6 @@ def _why_nothing(
         return Status.AWAITING_GRANT
     if any(candidate.quarantined for candidate in allowed):
         return Status.QUARANTINED
-    return Status.PIN_UNKNOWN if policy.pin is not None and not allowed else Status.NONE_ALLOWED
+    if policy.pin is not None and not allowed:
+        return Status.PIN_UNKNOWN
+    return Status.NOT_LOCKED if policy.locked is not None and not allowed else Status.NONE_ALLOWED

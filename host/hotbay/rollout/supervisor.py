@@ -1,60 +1,85 @@
-"""The only owner of instances: sources, one routine per needed plugin, configuration reloads, shutdown.
+"""The only owner of instances: one routine per needed plugin and instance key, configuration reloads, shutdown.
 
-Invariants: routines exist for the plugins that the configuration needs, and for a linger time after; a
-configuration that cannot be put in force changes nothing; no plugin process is left when `shutdown` returns.
+Invariants: routines exist for what the configuration needs, and for a linger time after; the same name is not started
+again before what ran under it is gone; a configuration that cannot be put in force changes nothing; no plugin process
+is left when `shutdown` returns. At most one candidate of all is on trial: requests are shared by one rule at a time.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 import anyio.abc
 
 from hotbay.config.picker_config import PickerConfig
-from hotbay.errors import HostError, InputError, Problem
-from hotbay.packages.sources.directory import DirectorySource, Offer, Scan
-from hotbay.rollout.deployment import Deployment, Scheduling, resolve
-from hotbay.rollout.instance import CreatedRef, Instance, RefSpec
-from hotbay.rollout.routine import Routine, Row, Services
+from hotbay.errors import InputError, Problem
+from hotbay.rollout.adoption import Adoption
+from hotbay.rollout.catalog import Catalog
+from hotbay.rollout.deployment import NO_KEYS, Deployment, resolve
+from hotbay.rollout.facts import facts_of
+from hotbay.rollout.instance import Instance
+from hotbay.rollout.routine import Routine
+from hotbay.rollout.rows import Row
+from hotbay.rollout.services import Services
+from hotbay.rollout.sleepers import Sleepers
+from hotbay.rollout.state import Facts, Forgive, Pause, Resume
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.registry import TypeIndex
+from hotbay.store.world.engine import World
 
 logger = logging.getLogger(__name__)
+
+__all__ = ["Supervisor", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A scheduling configuration as the operator wrote it."""
+    """A scheduling configuration as the operator wrote it. `keys` gives refs an instance of their own."""
 
     config: PickerConfig
     options: Mapping[str, BindingOptions]
     ranking: Mapping[str, str]
+    keys: Mapping[str, str] = field(default_factory=lambda: NO_KEYS)
 
 
 class Supervisor:
-    """See the module. Lives in one task group; all methods are for the loop's thread."""
+    """See the module. Lives in one task group; all methods are for the loop's thread.
+
+    `catalog` has read the world. `sources` names the sources that are open; `problems` is what is wrong with them.
+    """
 
     def __init__(
         self,
-        sources: Sequence[DirectorySource],
+        world: World,
+        catalog: Catalog,
         deployment: Deployment,
         services: Callable[["Supervisor"], Services],
         group: anyio.abc.TaskGroup,
         *,
         ranking: Mapping[str, str],
+        sources: Collection[str],
+        problems: Callable[[], Sequence[Problem]] = tuple,
     ) -> None:
+        self.catalog = catalog
+        self.deployment = deployment
+        self.world = world
         self._ranking = ranking
-        self._sources = tuple(sources)
-        self._scans: dict[str, Scan] = {}
+        self._sources = sources
+        self._problems = problems
         self._routines: dict[str, Routine] = {}
-        self._deployment = deployment
         self._services = services(self)
         self._group = group
-        self._adopting = anyio.Lock()
+        self._adoption = Adoption(
+            deployment, self._services.launcher, group, self._answering, drain_s=self._services.drain_s
+        )
+        self._sleepers = Sleepers(self._services, lambda: self._routines.items())
         self._releasing: set[str] = set()
+        self._unwanted: set[str] = set()
+        self._on_trial: str | None = None
+        self._frozen: tuple[str, ...] = ()
         self._closing = False
 
     # -- status ----------------------------------------------------------------------------------
@@ -65,6 +90,16 @@ class Supervisor:
         return tuple(routine.row for routine in self._routines.values())
 
     @property
+    def routines(self) -> Mapping[str, Routine]:
+        """By name: a plugin id, or `id/key`."""
+        return self._routines
+
+    @property
+    def services(self) -> Services:
+        """What the routines share."""
+        return self._services
+
+    @property
     def generations(self) -> tuple[Generation, ...]:
         """Generations that answer now."""
         return tuple(instance.generation for _, instance in self._answering() if instance.generation is not None)
@@ -72,17 +107,15 @@ class Supervisor:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What the sources cannot offer, and why."""
-        return tuple(p for scan in self._scans.values() for p in scan.problems)
+        return tuple(self._problems())
 
     # -- running ---------------------------------------------------------------------------------
 
-    def start(self, scans: Mapping[str, Scan], watched: Collection[str]) -> None:
-        """Begin with what the sources had at first; routines, and watches of the named sources, run in the group."""
-        self._scans.update(scans)
+    def start(self) -> None:
+        """Begin with what the world holds; routines, and the watch of the world, run in the group."""
         self._ensure_routines()
-        for source in self._sources:
-            if source.name in watched:
-                self._group.start_soon(self._watch, source)
+        self._group.start_soon(self._follow_world)
+        self._group.start_soon(self._sleepers.run, self._fell_asleep)
 
     async def first_attempts(self) -> None:
         """Return when every needed plugin is READY, or cannot become so for now."""
@@ -94,19 +127,24 @@ class Supervisor:
                 return
 
     async def complete(self) -> None:
-        """Create the refs that live processes lack and publish the plan of what is live, even of nothing.
+        """Make the refs that processes lack and publish the plan of what is live, even of nothing.
 
         Raises `InputError` when the plan does not compile.
         """
-        async with self._adopting:
-            try:
-                created = await self._create_refs(self._deployment.scheduling)
-            except HostError as error:
-                logger.warning("default_producer_failed code=%s: %s", error.code, error)
-            else:
-                for instance, refs in created.items():
-                    instance.install(refs)
-            self._deployment.publish()
+        await self._adoption.complete()
+
+    def freeze(self) -> None:
+        """Let no rollout begin or go on until `thaw`; what dies comes back all the same."""
+        self._frozen = tuple(name for name, routine in self._routines.items() if not routine.row.paused)
+        for name in self._frozen:
+            self._routines[name].post(Pause())
+
+    def thaw(self) -> None:
+        """Take back what `freeze` did; what the operator had paused before stays so."""
+        frozen, self._frozen = self._frozen, ()
+        for name in frozen:
+            if name in self._routines:
+                self._routines[name].post(Resume())
 
     async def shutdown(self, drain_s: float) -> None:
         """Retire all instances side by side; nothing is started any more."""
@@ -119,26 +157,31 @@ class Supervisor:
         await routine.stop()
         await routine.retire(drain_s)
 
-    async def _watch(self, source: DirectorySource) -> None:
-        async def changed(scan: Scan) -> None:
-            self._scans[source.name] = scan
-            for problem in scan.problems:
-                logger.warning("source_problem source=%s: %s", source.name, problem)
-            self._deployment.reindex(self.index(None))
-            self._ensure_routines()
+    async def _follow_world(self) -> None:
+        revision = self.catalog.revision
+        while True:
+            revision = (await self.world.changed(revision)).revision
+            self.look()
 
-        await source.watch(changed)
+    def look(self) -> None:
+        """Take the world and the configuration as they are now."""
+        self.catalog.read(self.world.view)
+        self.deployment.reindex(self.index(None))
+        self._ensure_routines()
+        for routine in tuple(self._routines.values()):
+            routine.learn()
 
     def _ensure_routines(self) -> None:
         if self._closing:
             return
-        for plugin_id in self._deployment.wanted:
-            if plugin_id not in self._routines:
-                routine = self._routines[plugin_id] = Routine(plugin_id, self._services, self._group)
+        for name in self.deployment.wanted:
+            if name in self._unwanted:
+                self._unwanted.discard(name)
+                self._routines[name].learn()
+            elif name not in self._routines:
+                routine = self._routines[name] = Routine(name, self._services, self._group)
                 self._group.start_soon(routine.run)
-        offers = self._offers()
-        for plugin_id, routine in self._routines.items():
-            routine.offer([o for o in offers if o.manifest.id == plugin_id])
+        self._sleepers.show()
 
     def refs_changed(self) -> None:
         """Default producers were added: their packages are needed too, and live processes lack their refs."""
@@ -151,13 +194,54 @@ class Supervisor:
         except InputError as error:
             logger.warning("plan_refused code=%s: %s", error.code, error)
 
-    def _offers(self) -> tuple[Offer, ...]:
-        return tuple(o for source in self._sources for o in self._scans.get(source.name, Scan()).offers)
-
     def index(self, ranking: Mapping[str, str] | None) -> TypeIndex:
-        """Index of the types that the sources offer now; `ranking` None keeps the one in force."""
-        ranked = self._ranking if ranking is None else ranking
-        return TypeIndex.build(((o.manifest.id, o.manifest.types) for o in self._offers()), ranked)
+        """Index of the types that the world knows now; `ranking` None keeps the one in force."""
+        return self.catalog.index(self._ranking if ranking is None else ranking)
+
+    def _answering(self) -> Iterator[tuple[str, Instance]]:
+        for name, routine in self._routines.items():
+            for instance in routine.instances:
+                yield name, instance
+
+    # -- what routines ask -----------------------------------------------------------------------
+
+    def facts(self, name: str) -> Facts:
+        """The facts of one routine at this moment."""
+        return facts_of(
+            self.world.view,
+            name,
+            self._services.settings(name),
+            self.catalog.manifests,
+            sources=self._sources,
+            wall_s=self._services.wall(),
+            now_s=self._services.now(),
+            launch=self.deployment.restart_key(name),
+            wanted=name not in self._unwanted,
+            asleep=self._sleepers.is_asleep(name),
+            blocked=self._on_trial not in (None, name),
+        )
+
+    def on_trial(self, name: str, begins: bool) -> None:
+        """A shadow or canary begins or ends: the others wait for its end."""
+        if not begins and self._on_trial != name:
+            return
+        self._on_trial = name if begins else None
+        for other, routine in tuple(self._routines.items()):
+            if other != name:
+                routine.learn()
+
+    def settled(self, name: str) -> None:
+        """A routine did something."""
+        if self._services.settings(name).first_use:
+            self._sleepers.show()
+
+    def wake(self, name: str) -> None:
+        """A request needs a plugin that sleeps."""
+        if self._sleepers.wake(name) and name in self._routines:
+            self._routines[name].learn()
+
+    def _fell_asleep(self, name: str) -> None:
+        self._routines[name].learn()
 
     # -- reload ----------------------------------------------------------------------------------
 
@@ -165,112 +249,53 @@ class Supervisor:
         """Put another scheduling configuration in force, or raise `HostError` with nothing changed.
 
         Packages that only it needs get their first attempt and refs that are new or differ are created in the
-        live processes first; then the plan is published in one assignment. What is no longer used goes later.
+        processes first; then the plan is published in one assignment. What is no longer used goes later.
         """
-        async with self._adopting:
+        deployment = self.deployment
+        async with self._adoption.lock:
             index = self.index(wanted.ranking)
-            scheduling = resolve(wanted.config, index, wanted.options, unusable=self.problems)
-            before = {plugin_id: self._deployment.refs_of(plugin_id) for plugin_id in self._routines}
-            self._deployment.incoming = scheduling
+            scheduling = resolve(
+                wanted.config, index, wanted.options, keys=wanted.keys, unusable=self.problems, asked=self._sources
+            )
+            before = {name: deployment.refs_of(name) for name in self._routines}
+            deployment.incoming = scheduling
             try:
                 self._ensure_routines()
                 await self.first_attempts()
-                self._commit(scheduling, index, await self._create_refs(scheduling))
+                await self._adoption.put_in_force(scheduling, index)
             finally:
-                self._deployment.incoming = None
+                deployment.incoming = None
                 self._release_unneeded()
             self._ranking = wanted.ranking
-            for plugin_id, routine in self._routines.items():
-                if self._deployment.refs_of(plugin_id) != before.get(plugin_id):
-                    routine.forgive()
-            self._group.start_soon(self._drop_unused)
-
-    def _commit(
-        self, scheduling: Scheduling, index: TypeIndex, created: Mapping[Instance, Sequence[CreatedRef]]
-    ) -> None:
-        """Publish the configuration. In one go: no plan is compiled from half of it."""
-        before = {instance: instance.install(refs) for instance, refs in created.items()}
-        try:
-            self._deployment.adopt(scheduling, index)
-        except HostError:
-            for instance, refs in before.items():
-                instance.restore(refs)
-            self._group.start_soon(self._drop_unused)
-            raise
-
-    async def _create_refs(self, scheduling: Scheduling) -> dict[Instance, list[CreatedRef]]:
-        """Create what is new in every process that answers; nothing uses it yet.
-
-        Looks again until nothing is missing: a process may be replaced meanwhile. One that dies gets its refs at
-        its restart. Raises `HostError` when a plugin refuses, with what was created dropped later.
-        """
-        created: dict[Instance, list[CreatedRef]] = {}
-        for _ in range(MAX_CREATE_ROUNDS):
-            todo = self._missing(scheduling, created)
-            if not todo:
-                break
-            for plugin_id, instance, refs in todo:
-                options = self._services.launcher.options(plugin_id)
-                try:
-                    created.setdefault(instance, []).extend(await instance.create(refs, options))
-                except HostError:
-                    if instance.answers:
-                        self._group.start_soon(self._drop_unused)
-                        raise
-        return created
-
-    def _missing(
-        self, scheduling: Scheduling, created: Mapping[Instance, Sequence[CreatedRef]]
-    ) -> list[tuple[str, Instance, list[RefSpec]]]:
-        """What has yet to be created, and where."""
-        found: list[tuple[str, Instance, list[RefSpec]]] = []
-        for plugin_id, instance in self._answering():
-            made = [ref.spec for ref in created.get(instance, ())]
-            wanted = self._deployment.refs_of(plugin_id, scheduling)
-            refs = [ref for ref in instance.missing(wanted) if ref not in made]
-            if refs:
-                found.append((plugin_id, instance, refs))
-        return found
-
-    def _answering(self) -> list[tuple[str, Instance]]:
-        live = [(plugin_id, routine.live) for plugin_id, routine in self._routines.items()]
-        return [(plugin_id, instance) for plugin_id, instance in live if instance is not None and instance.answers]
-
-    async def _drop_unused(self) -> None:
-        """Drop what no plan names any more, when the cycles that began on older plans had time to end."""
-        async with self._adopting:
-            unused = [(p, i, i.unused(self._deployment.refs_of(p))) for p, i in self._answering()]
-        await anyio.sleep(self._services.drain_s)
-        async with self._adopting:
-            for plugin_id, instance, handles in unused:
-                try:
-                    await instance.drop(handles, self._services.launcher.options(plugin_id))
-                except HostError as error:
-                    logger.warning("drop_failed plugin=%s code=%s: %s", plugin_id, error.code, error)
+            for name, routine in self._routines.items():
+                if deployment.refs_of(name) != before.get(name):
+                    routine.post(Forgive())
+                routine.learn()
+            self._adoption.drop_unused()
 
     def _release_unneeded(self) -> None:
-        for plugin_id in self._routines:
-            if plugin_id not in self._deployment.wanted and plugin_id not in self._releasing:
-                self._releasing.add(plugin_id)
-                self._group.start_soon(self._release, plugin_id)
+        for name in self._routines:
+            if name not in self.deployment.wanted and name not in self._releasing:
+                self._releasing.add(name)
+                self._group.start_soon(self._release, name)
 
-    async def _release(self, plugin_id: str) -> None:
+    async def _release(self, name: str) -> None:
         """Stop a plugin that nothing refers to, unless it is referred to again within the linger time.
 
-        The same plugin is not started again before this one is gone.
+        Referred to again while it stops, it is started as soon as it is gone.
         """
         await anyio.sleep(self._services.linger_s)
-        if plugin_id not in self._deployment.wanted and not self._closing:
-            routine = self._routines[plugin_id]
-            await routine.stop()
-            self._deployment.remove(plugin_id)
-            await routine.retire(self._services.drain_s)
-            del self._routines[plugin_id]
-        self._releasing.discard(plugin_id)
+        if name not in self.deployment.wanted and not self._closing:
+            self._unwanted.add(name)
+            self._routines[name].learn()
+            await self._routines[name].emptied()
+            if name in self._unwanted and not self._closing:
+                await self._routines[name].stop()
+                del self._routines[name]
+                self._unwanted.discard(name)
+        self._releasing.discard(name)
         self._ensure_routines()
 
 
 MAX_DEFAULT_ROUNDS: Final = 8
 """A default producer can need another; more rounds than this would be a circle, which the plan refuses."""
-MAX_CREATE_ROUNDS: Final = 8
-"""Processes replaced so often while one configuration is put in force are left to their restarts."""

@@ -1,5 +1,6 @@
 """A whole host in the test's loop, or as a process of its own, over a watched folder of packages."""
 
+import http.client
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from hotbay.app import Host, Serving
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
+from hotbay.gateway.admin_connection import AdminConnection
 from hotbay.packages.manifest import Manifest
 
 WAIT_S = 30.0
@@ -101,6 +103,8 @@ class Bay:
 def host_text(servers: list[Any], source: Path, state: Path, extra: str, *, sources: str | None = None) -> str:
     endpoints = "".join(f"- {{name: {s.name}, url: 'http://127.0.0.1:{s.port}'}}\n" for s in servers)
     defaults = "" if "scrape:" in extra else "scrape: {interval: 1s}\n"
+    # Most tests are about what comes before and after the steps of a swap; those about the steps write their own.
+    defaults += "" if "swap:" in extra else "swap: {shadow: off, canary: off, guard: off}\n"
     return (
         "apiVersion: hotbay/v1alpha1\nkind: HostConfig\n"
         f"state_dir: {state}\nlisten: {{http: '127.0.0.1:0'}}\n"
@@ -181,11 +185,14 @@ class Command:
     picker: Path
     source: Path
     servers: list[Any]
+    admin: Path
 
     async def status(self) -> dict:
         """The status page; nothing when the host does not answer."""
-        answer = await self.client.send(b"GET /status")
-        return orjson.loads(answer.text) if answer.status == 200 else {}
+        try:
+            return await anyio.to_thread.run_sync(_admin_status, self.admin)
+        except (OSError, http.client.HTTPException, orjson.JSONDecodeError):
+            return {}
 
     async def wait_for(self, holds: Callable[[dict], object], *, within_s: float = WAIT_S) -> dict:
         """Wait until the status page `holds`; return it."""
@@ -235,13 +242,24 @@ def command(tmp_path: Path, servers: list[Any], text: Any, tools: Any, state_dir
         try:
             if serves:
                 client = tools.client(await _address(process, log, begin, tools))
-            yield Command(process, tools, client, log, picker_file, source, servers)
+            yield Command(process, tools, client, log, picker_file, source, servers, state_dir / "admin.sock")
         finally:
             client.close()
             process.kill()
             await anyio.to_thread.run_sync(process.wait)
 
     return run
+
+
+def _admin_status(path: Path) -> dict:
+    """The status page of the host at this socket."""
+    connection = AdminConnection(path, WAIT_S)
+    try:
+        connection.request("GET", "/status")
+        answer = connection.getresponse()
+        return orjson.loads(answer.read()) if answer.status == 200 else {}
+    finally:
+        connection.close()
 
 
 def _start_command(host_file: Path, log: Path) -> "subprocess.Popen[bytes]":

@@ -76,7 +76,7 @@ async def test_hostile_names_reach_no_terminal_and_the_page_stays_short(host, te
     async with host(config=QUICK) as bay:
         assert bay.error()["code"] == "INVALID_PACKAGE"
         assert len(bay.error()["message"]) < 2000
-        page = (await bay.client.send(b"GET /status")).text
+        page = orjson.dumps(bay.status()).decode()
         assert "\\x1b[2J" in orjson.loads(page)["plugins"][0]["last_error"]["message"]
         assert page.isprintable()
 
@@ -89,9 +89,7 @@ async def test_folder_whose_name_is_no_unicode_does_not_end_the_host(host, text,
         bay.publish(text.scorer("v2"), rev=2)
         await bay.rev_is_live(2)
         assert (await bay.client.chat()).text == "v2"
-        answer = await bay.client.send(b"GET /status")
-        assert answer.status == 200
-        assert "bad\\udcff\\x1b[2J: FETCH_FAILED: its name is no UTF-8" in orjson.loads(answer.text)["problems"][0]
+        assert "bad\\udcff\\x1b[2J: FETCH_FAILED: its name is no UTF-8" in bay.status()["problems"][0]
 
 
 async def test_state_directory_in_trouble_is_waited_out(

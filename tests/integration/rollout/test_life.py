@@ -91,8 +91,10 @@ async def test_errors_of_the_start_are_raised_as_they_are(host, text, packages, 
             await type(bay.host)(taken, bay.picker, picker_directory=tmp_path).run(print, bay.stop)
         assert len(bay.plugin_pids()) == 1
     shutil.rmtree(tmp_path / "packages")
+    # Another state directory: what this one's world holds would run without its source.
+    new = bay.configure("").model_copy(update={"state_dir": tmp_path / "new"})
     with pytest.raises(InputError) as refused:
-        await type(bay.host)(bay.configure(""), bay.picker, picker_directory=tmp_path).run(print, anyio.Event())
+        await type(bay.host)(new, bay.picker, picker_directory=tmp_path).run(print, anyio.Event())
     codes = [problem.code for problem in refused.value.problems]
     assert codes == ["UNKNOWN_TYPE", "FETCH_FAILED"]
     assert "No such file or directory" in str(refused.value.problems[1])

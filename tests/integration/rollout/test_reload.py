@@ -10,7 +10,7 @@ from hotbay.errors import HostError, InputError
 pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(90)]
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n"
-CONFIG = "swap: {drain: 500ms}\nsupervise: {linger: 0s}\nbindings: {sample: {deadline: 5s}}\n"
+CONFIG = "swap: {shadow: off, canary: off, guard: off, drain: 500ms}\nsupervise: {linger: 0s}\nbindings: {sample: {deadline: 5s}}\n"
 CHOOSES = """
 import os, time
 from dataclasses import dataclass

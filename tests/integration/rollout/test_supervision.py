@@ -34,7 +34,7 @@ async def test_l11_plugins_that_say_nothing_fail_in_time_and_hold_nobody_up(host
         f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}} {{other.pid}} ')\ntime.sleep(60)"
     )
     packages.make(source / "a", text.scorer("v1", type="a-scorer", start=sleeps), id="a", types=("a-scorer",))
-    packages.make(source / "b", "", id="b", types=("b-scorer",), sdk=SAYS_NOTHING)
+    packages.make(source / "b", "plugin = None", id="b", types=("b-scorer",), sdk=SAYS_NOTHING)
     packages.make(source / "c", text.scorer("v1", type="c-scorer"), id="c", types=("c-scorer",))
     config = "packages: [{id: a, ready: 3s}, {id: b, hello: 3s}]\nbindings: {c: {deadline: 5s}}\n"
     async with host(THREE, config=config, ready=False) as bay:
@@ -161,16 +161,20 @@ async def test_dead_plugin_that_is_bound_fail_closed_refuses_and_says_why(host, 
         assert "'sample'" in answer.text
 
 
-async def test_newer_version_that_is_disabled_falls_back_to_the_older_one(host, text, packages, tmp_path):
+async def test_newer_version_that_never_starts_leaves_what_was_live_before_the_host_started(
+    host, text, packages, tmp_path
+):
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
-    packages.make(tmp_path / "packages" / "v2", text.scorer("v2", start="os._exit(1)"), rev=2)
     config = "supervise: {restart: {first: 10ms, max: 10ms}, budget: {failures: 2}}\n"
+    async with host(config=config):
+        pass
+    packages.make(tmp_path / "packages" / "v2", text.scorer("v2", start="os._exit(1)"), rev=2)
     async with host(config=config) as bay:
-        # Ready means that the older version runs: a first failure alone is no reason to serve without any.
         assert bay.live()["rev"] == 1
-        await bay.wait_for(lambda: bay.plugin()["phase"] == "live")
+        await bay.wait_for(lambda: bay.error() and bay.plugin()["phase"] == "live")
         assert bay.plugin()["swaps"] == 0
         assert bay.error()["code"] == "START_FAILED"
+        assert bay.plugin()["target"] == bay.live()["digest"], "after its budget it is in quarantine"
 
 
 @pytest.mark.slow

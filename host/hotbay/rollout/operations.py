@@ -1,0 +1,382 @@
+"""What an operator can do to plugins while a host runs: each method is one command, answered with a page for JSON.
+
+What the operator decides is a record in the world, written in one transaction: it outlives the host, and routines
+follow the world. Only what steers a rollout under way is told to its machine. Every refusal says what to do instead.
+"""
+
+import difflib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from hotbay.errors import HostError, InputError, Problem
+from hotbay.process.log import LogLine
+from hotbay.rollout.events import EventLog
+from hotbay.rollout.facts import plugin_of, refs_of
+from hotbay.rollout.lock_document import lock_changes, locked_now, write_lock
+from hotbay.rollout.machine import COMMANDS
+from hotbay.rollout.planning import planned_changes
+from hotbay.rollout.routine import Routine
+from hotbay.rollout.services import Occurrence
+from hotbay.rollout.state import Abort, Approve, Cause, Command, Failure, Forgive, GoTo, Pause, Phase, Promote, Resume
+from hotbay.rollout.supervisor import Supervisor
+from hotbay.scheduling.binding import Binding, Policy
+from hotbay.store.digests import Digest
+from hotbay.store.gc_plan import GcPlan
+from hotbay.store.world import records
+from hotbay.store.world.engine import Change, Delete, Put, WorldView
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["Operations", "Ports"]
+
+Page = Mapping[str, object]
+
+FOLLOW_S: Final = 0.2
+"""How often a followed log is looked at: a plugin's lines are kept in a ring that tells nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What of a host the commands need beside the supervisor.
+
+    `status` is the status page; `lines` are the last lines that a plugin's processes wrote; `collect` removes what
+    nothing needs, given what is in use; `bindings` are those of the plan in force; `lock` reads the lock file of the
+    configuration, None without one, and raises `InputError`; `waiting` says which changes of the configuration wait to
+    be applied, and `apply` applies them.
+    """
+
+    status: Callable[[], Page]
+    lines: Callable[[str], Iterable[LogLine]]
+    collect: Callable[..., Awaitable[GcPlan]]
+    bindings: Callable[[], Sequence[Binding]]
+    lock: Callable[[], Sequence[records.Locked] | None] = lambda: None
+    waiting: Callable[[], Sequence[str]] = tuple
+    apply: Callable[[], Awaitable[Sequence[str]]] | None = None
+
+
+class Operations:
+    """See the module. Methods are for the loop's thread; calls may overlap. They raise `HostError` with a hint."""
+
+    def __init__(self, supervisor: Supervisor, events: EventLog, ports: Ports) -> None:
+        self._supervisor = supervisor
+        self._events = events
+        self._ports = ports
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def status(self) -> Page:
+        """The status page."""
+        return self._ports.status()
+
+    async def plan(self) -> Page:
+        """What `apply` would change, and what is under way: `{changes, waiting}`."""
+        changes = planned_changes(self._supervisor, self._ports.lock())
+        return {"changes": changes, "waiting": list(self._ports.waiting())}
+
+    async def history(self, plugin: str) -> Page:
+        """What was live, the newest last."""
+        name = self._name(plugin)
+        entries = sorted(self._history(name), key=lambda entry: entry.number)
+        return {"plugin": name, "history": [_history_page(entry) for entry in entries]}
+
+    async def quarantine(self) -> Page:
+        """Every digest that is not run."""
+        entries = self._view.all(records.Quarantine)
+        return {"quarantine": [_quarantine_page(entry) for entry in entries]}
+
+    async def logs(self, plugin: str, lines: int) -> Page:
+        """The last lines that the plugin's processes wrote, the newest last."""
+        name = self._name(plugin)
+        return {"plugin": name, "lines": [line.text for line in self._ports.lines(name)][-lines:] if lines > 0 else []}
+
+    async def follow(self, plugin: str) -> AsyncIterator[str]:
+        """Lines as they are written, from here on, without end."""
+        name = self._name(plugin)
+        seen = list(self._ports.lines(name))
+        while True:
+            await anyio.sleep(FOLLOW_S)
+            now = list(self._ports.lines(name))
+            # Lines are compared as objects: a ring forgets its oldest, and equal lines are different ones.
+            known = {id(line) for line in seen}
+            for line in now:
+                if id(line) not in known:
+                    yield line.text
+            seen = now
+
+    def events(self) -> AsyncIterator[Page]:
+        """What happens from here on, without end."""
+        return self._events.listen()
+
+    async def lock(self) -> Page:
+        """The lock file that says what is live or was live last of every plugin."""
+        rows = self._supervisor.rows
+        return write_lock(locked_now(self._view, [row.live.digest for row in rows if row.live is not None]))
+
+    # -- deciding --------------------------------------------------------------------------------
+
+    async def apply(self, who: str) -> Page:
+        """Put the lock file and a waiting configuration in force."""
+        # First, for it may name another lock file, or none.
+        applied = list(await self._ports.apply()) if self._ports.apply is not None else []
+        locked = self._ports.lock()
+        changes = planned_changes(self._supervisor, locked)
+        await self._write(lambda view: lock_changes(view, locked or ()))
+        self._tell("applied", "", who)
+        return {"applied": applied, "changes": changes}
+
+    async def pin(self, plugin: str, *, rev: int | None = None, digest: str | None = None, who: str) -> Page:
+        """Select this revision or digest and nothing else, also below the floor."""
+        name = self._name(plugin)
+        if (rev is None) == (digest is None):
+            raise _refused("CONFIG_INVALID", "a pin names a revision or a digest", "write ID@REV or ID@sha256:…")
+        found = self._find(plugin_of(name), rev, digest)
+        pin = records.Pin(plugin_of(name), None, found.digest, who, self._now())
+        await self._write(lambda _view: [Put(pin)])
+        self._tell("pinned", name, who, rev=found.rev, digest=found.digest)
+        return {"plugin": name, "rev": found.rev, "digest": found.digest, "phase": self._phase(name)}
+
+    def _find(self, plugin_id: str, rev: int | None, digest: str | None) -> records.ManifestRef:
+        refs = refs_of(self._view, plugin_id)
+        found = [ref for ref in refs if ref.rev == rev or ref.digest == digest]
+        platforms = self._supervisor.services.settings(plugin_id).platforms
+        found.sort(
+            key=lambda ref: (
+                ref.platform not in platforms,
+                self._view.get(records.Completion, ref.digest) is None,
+                platforms.index(ref.platform) if ref.platform in platforms else 0,
+                ref.digest,
+            )
+        )
+        if not found:
+            known = ", ".join(str(rev) for rev in sorted({ref.rev for ref in refs})) or "none"
+            wanted = f"rev {rev}" if rev is not None else digest
+            raise _refused("UNKNOWN_VERSION", f"{plugin_id} {wanted} is not known", f"known revisions: {known}")
+        return found[0]
+
+    async def unpin(self, plugin: str, who: str) -> Page:
+        """Select by revision again."""
+        name = self._name(plugin)
+        if self._view.get(records.Pin, plugin_of(name)) is None:
+            raise _refused("UNAVAILABLE", f"{name} has no pin", "`pin` in the configuration is removed there")
+        await self._write(lambda _view: [Delete(records.Pin.kind, plugin_of(name))])
+        self._tell("unpinned", name, who)
+        return {"plugin": name, "phase": self._phase(name)}
+
+    async def rollback(self, plugin: str, who: str) -> Page:
+        """Go back to what was live before, and stay there until `unpin`."""
+        name = self._name(plugin)
+        routine = self._routine(name)
+        if routine.state.phase is Phase.GUARD and routine.state.previous is not None:
+            message = f"rolled back by {who}"
+            digest = routine.state.previous.build.digest
+            routine.post(Abort(Failure(Cause.OPERATOR, "ROLLED_BACK", message, QUARANTINE_HINT)))
+        else:
+            digest = self._before(name, routine)
+            pin = records.Pin(plugin_of(name), None, Digest(digest), who, self._now())
+            # First, for the pin alone would begin a rollout with all its steps.
+            routine.post(GoTo(digest, who))
+            await self._write(lambda _view: [Put(pin)])
+        rev = self._supervisor.catalog.manifest(digest).rev
+        self._tell("rolled_back", name, who, rev=rev, digest=digest)
+        return {"plugin": name, "rev": rev, "digest": digest, "phase": self._phase(name)}
+
+    def _before(self, name: str, routine: Routine) -> str:
+        """The newest digest of the history that is not what runs, and that could run."""
+        view, live = self._view, routine.state.live or routine.state.candidate
+        current = live.build.digest if live is not None else routine.state.facts.last
+        for entry in sorted(self._history(name), key=lambda entry: -entry.number):
+            is_usable = view.get(records.Completion, entry.digest) and not view.get(records.Quarantine, entry.digest)
+            if entry.digest != current and is_usable:
+                return entry.digest
+        raise _refused(
+            "UNAVAILABLE", f"{name} has no version to go back to", f"`hotbay history {name}` shows what was live"
+        )
+
+    async def enable(self, plugin: str, who: str) -> Page:
+        """Start a plugin again that was disabled, by the operator or by its failures."""
+        name = self._name(plugin)
+        await self._write(lambda _view: [Delete(records.Disabled.kind, plugin_of(name))])
+        self._forgive(plugin_of(name))
+        self._tell("enabled", name, who)
+        return {"plugin": name, "phase": self._phase(name)}
+
+    async def disable(self, plugin: str, who: str, *, force: bool = False) -> Page:
+        """Drain and stop a plugin, and keep it down; its bindings apply their failure policies."""
+        name = self._name(plugin)
+        closed = self._fail_closed(plugin_of(name))
+        if closed and not force:
+            raise _refused(
+                "UNAVAILABLE",
+                f"{', '.join(closed)} of {name} fails closed: without it requests are refused",
+                "change its on_failure first, or say --force",
+            )
+        record = records.Disabled(plugin_of(name), who, self._now())
+        await self._write(lambda _view: [Put(record)])
+        self._tell("disabled", name, who)
+        return {"plugin": name, "phase": self._phase(name)}
+
+    def _fail_closed(self, plugin_id: str) -> tuple[str, ...]:
+        refs = {
+            ref.name
+            for ref in self._supervisor.deployment.scheduling.refs
+            if ref.plugin_id is not None and plugin_of(ref.plugin_id) == plugin_id
+        }
+        bound = {b.ref for b in self._ports.bindings() if b.policy is Policy.FAIL_CLOSED}
+        return tuple(sorted(refs & bound))
+
+    async def rollout(self, plugin: str, action: str, who: str) -> Page:
+        """Steer the rollout under way: pause, resume, promote, abort or approve."""
+        name = self._name(plugin)
+        commands: Mapping[str, Command] = {
+            "pause": Pause(),
+            "resume": Resume(),
+            "promote": Promote(),
+            "abort": Abort(Failure(Cause.OPERATOR, "ABORTED", f"aborted by {who}", QUARANTINE_HINT)),
+            "approve": Approve(who),
+        }
+        command = commands.get(action)
+        if command is None:
+            raise _refused("CONFIG_INVALID", f"unknown action '{action}'", f"one of {', '.join(commands)}")
+        routine = self._routine(name)
+        phases = COMMANDS[type(command)]
+        if routine.state.phase not in phases:
+            acts = ", ".join(sorted(str(phase) for phase in phases))
+            raise _refused(
+                "UNAVAILABLE", f"nothing to {action}: {name} is {routine.state.phase}", f"{action} acts while: {acts}"
+            )
+        routine.post(command)
+        self._tell(f"rollout_{action}", name, who)
+        return {"plugin": name, "action": action, "phase": self._phase(name)}
+
+    async def clear_quarantine(self, plugin_or_digest: str, who: str) -> Page:
+        """Let a digest, or everything of a plugin, be selected again."""
+        found = [
+            entry for entry in self._view.all(records.Quarantine) if plugin_or_digest in (entry.digest, entry.plugin_id)
+        ]
+        if not found and not plugin_or_digest.startswith("sha256:"):
+            self._name(plugin_or_digest)
+        if not found:
+            raise _refused(
+                "UNAVAILABLE", f"nothing of {plugin_or_digest} is in quarantine", "`hotbay quarantine list` shows all"
+            )
+        await self._write(lambda _view: [Delete(records.Quarantine.kind, entry.digest) for entry in found])
+        for plugin_id in {entry.plugin_id for entry in found}:
+            self._forgive(plugin_id)
+            self._tell("quarantine_cleared", plugin_id, who)
+        return {"cleared": [_quarantine_page(entry) for entry in found]}
+
+    async def grant(self, plugin: str, capabilities: Sequence[str], who: str) -> Page:
+        """Allow a plugin these capabilities, and no others by command."""
+        plugin_id = plugin_of(self._name(plugin))
+        record = records.Grant(plugin_id, tuple(sorted(set(capabilities))), who, self._now())
+        await self._write(lambda _view: [Put(record)])
+        self._tell("granted", plugin_id, who, capabilities=list(record.capabilities))
+        return {"plugin": plugin_id, "capabilities": list(record.capabilities), "phase": self._phase(plugin_id)}
+
+    async def gc(self, *, dry_run: bool = False) -> Page:
+        """Remove what nothing needs, or say what that is."""
+        plan = await self._ports.collect(self.in_use, dry_run=dry_run)
+        return {
+            "dry_run": dry_run,
+            "blobs": len(plan.blobs),
+            "environments": len(plan.environments),
+            "completions": [str(digest) for digest in plan.completions],
+            "bytes": plan.size_bytes,
+        }
+
+    def in_use(self) -> Collection[Digest]:
+        """Digests of manifests that run, ran last, or are being tried."""
+        return frozenset(self._in_use())
+
+    def _in_use(self) -> Iterator[Digest]:
+        for routine in self._supervisor.routines.values():
+            state = routine.state
+            for attempt in (state.live, state.candidate, state.previous, state.spare, state.fetch):
+                if attempt is not None:
+                    yield Digest(attempt.build.digest)
+            if state.last is not None:
+                yield Digest(state.last.digest)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _view(self) -> WorldView:
+        return self._supervisor.world.view
+
+    def _now(self) -> float:
+        return self._supervisor.services.wall()
+
+    async def _write(self, build: Callable[[WorldView], Iterable[Change]]) -> None:
+        await self._supervisor.world.transact(build)
+        self._supervisor.look()
+
+    def _forgive(self, plugin_id: str) -> None:
+        for name, routine in self._supervisor.routines.items():
+            if plugin_of(name) == plugin_id:
+                routine.post(Forgive())
+
+    def _tell(self, event: str, plugin: str, who: str, **fields: object) -> None:
+        logger.info("operator event=%s plugin=%s who=%s", event, plugin, who, extra={"plugin": plugin})
+        self._events.happened(Occurrence(event, plugin, {"who": who, **fields}))
+
+    def _history(self, name: str) -> list[records.History]:
+        return [entry for entry in self._view.all(records.History) if entry.plugin_id == name]
+
+    def _phase(self, name: str) -> str:
+        routine = self._supervisor.routines.get(name)
+        return str(routine.state.phase) if routine is not None else "not referenced"
+
+    def _routine(self, name: str) -> Routine:
+        routine = self._supervisor.routines.get(name)
+        if routine is None:
+            raise _refused(
+                "UNAVAILABLE",
+                f"{name} is known, but nothing refers to it",
+                "use one of its types in the scheduling configuration",
+            )
+        return routine
+
+    def _name(self, plugin: str) -> str:
+        """The plugin as it is known. Raises `InputError` UNKNOWN_PLUGIN with the nearest one."""
+        known = {*self._supervisor.routines, *self._supervisor.catalog.plugin_ids()}
+        if plugin in known:
+            return plugin
+        near = difflib.get_close_matches(plugin, sorted(known), n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
+        raise _refused("UNKNOWN_PLUGIN", f"there is no plugin '{plugin}'", hint)
+
+
+QUARANTINE_HINT: Final = "`hotbay quarantine clear` lets it be tried again"
+
+
+def _refused(code: str, message: str, hint: str) -> HostError:
+    return InputError([Problem(code, message, hint=hint)])
+
+
+def _history_page(entry: records.History) -> Page:
+    return {
+        "at_s": entry.at_s,
+        "version": entry.version,
+        "rev": entry.rev,
+        "digest": str(entry.digest),
+        "generation": entry.generation,
+        "why": entry.why,
+        "who": entry.who,
+    }
+
+
+def _quarantine_page(entry: records.Quarantine) -> Page:
+    return {
+        "plugin": entry.plugin_id,
+        "rev": entry.rev,
+        "digest": str(entry.digest),
+        "code": entry.code,
+        "reason": entry.reason,
+        "count": entry.count,
+        "at_s": entry.at_s,
+        "until_s": entry.until_s,
+    }
