@@ -1,0 +1,191 @@
+"""One plugin process, one ref, and calls to it: what a host does, without a router around it."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+from hotbay_sdk.protocol import METHODS, Method, TypeDeclaration, Value
+from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE
+
+from hotbay.authoring.arguments import Batch, Row, picked, produced, row_errors, scored, survivors
+from hotbay.authoring.runnable import Runnable
+from hotbay.errors import HostError, InputError, PluginFault, Problem
+from hotbay.process.log import LogSink
+from hotbay.rollout.instance import Instance, RefSpec, StartOptions
+from hotbay.rpc.client import PluginClient
+from hotbay.rpc.leases import Origin
+from hotbay.rpc.wire import Outcome
+
+REF: Final = "call"
+GENERATION: Final = 1
+DRAIN_S: Final = 2.0
+PATIENCE_S: Final = 10.0
+"""Deadline of a call. Longer than a host's, so that a slow answer is seen and its time told."""
+MAX_TURNS: Final = 8
+"""A profile handler is asked again until it names no profile; one that never does is at fault."""
+POINTS: Final = ("score", "filter", "pick", "produce", "profile_handler", "pre_request")
+
+__all__ = ["POINTS", "Called", "Target", "running"]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What calls gave. `rows` has one entry for each request, from the last call; errors are by request, −1 for all."""
+
+    point: str
+    rows: Sequence[Row]
+    errors: Sequence[tuple[int, str]]
+    latencies_s: Sequence[float]
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A configured ref in a running process."""
+
+    declaration: TypeDeclaration
+    block_tokens: int | None
+    _client: PluginClient
+    _handle: int
+
+    def point(self, wanted: str | None) -> str:
+        """The point to call: the one that is wanted, or the first that answers. Raises `InputError`."""
+        points = [point for point in POINTS if point in self.declaration.points]
+        if wanted is None:
+            return points[0]
+        if wanted not in points:
+            hint = f"It answers {', '.join(points)}."
+            raise InputError(
+                [Problem("CONFIG_INVALID", f"{self.declaration.type} does not answer {wanted}", hint=hint)]
+            )
+        return wanted
+
+    async def call(self, point: str, batch: Batch, *, picks: int, profiles: Sequence[str], repeat: int) -> Called:
+        """Call `repeat` times, one after the other. Raises `HostError` for a call that fails as a whole."""
+        calls: Mapping[str, Callable[[], Awaitable[tuple[Sequence[Row], list[tuple[int, str]]]]]] = {
+            "score": lambda: self._run(POINT_SCORE, batch),
+            "filter": lambda: self._run(POINT_FILTER, batch),
+            "pick": lambda: self._pick(batch, picks),
+            "produce": lambda: self._produce(batch),
+            "profile_handler": lambda: self._profiles(batch, profiles),
+            "pre_request": lambda: self._notify(batch),
+        }
+        latencies_s = []
+        for _ in range(repeat):
+            begin_s = time.perf_counter()
+            rows, errors = await calls[point]()
+            latencies_s.append(time.perf_counter() - begin_s)
+        return Called(point, rows, errors, latencies_s, METHODS[_METHOD[point]].deadline_ms / 1000)
+
+    async def _run(self, number: int, batch: Batch) -> tuple[Sequence[Row], list[tuple[int, str]]]:
+        args = [[[number, self._handle_of]], batch.view(), batch.mask(), batch.request_columns()]
+        result = await self._ask(Method.RUN, args)
+        return (scored if number == POINT_SCORE else survivors)(result, batch), _texts(result)
+
+    async def _pick(self, batch: Batch, picks: int) -> tuple[Sequence[Row], list[tuple[int, str]]]:
+        args = [self._handle_of, batch.view(), batch.mask(), batch.totals(), batch.request_columns(), picks]
+        result = await self._ask(Method.PICK, args)
+        return picked(result, batch), _texts(result)
+
+    async def _produce(self, batch: Batch) -> tuple[Sequence[Row], list[tuple[int, str]]]:
+        result = await self._ask(Method.PRODUCE, [self._handle_of, batch.view(), batch.mask(), batch.request_columns()])
+        return produced(result, batch), _texts(result)
+
+    async def _notify(self, batch: Batch) -> tuple[Sequence[Row], list[tuple[int, str]]]:
+        targets = [batch.members] * len(batch.requests)
+        self._client.notify(Method.PRE_REQUEST, [self._handle_of, batch.view(), batch.request_columns(), targets])
+        # Nothing answers a one-way call. A call behind it that does nothing says that it was handled.
+        await self._ask(Method.RUN, [[], batch.view(), None, batch.request_columns()])
+        return [], []
+
+    async def _profiles(self, batch: Batch, profiles: Sequence[str]) -> tuple[Sequence[Row], list[tuple[int, str]]]:
+        rows: list[Row] = []
+        for request in batch.requests:
+            one = Batch(batch.declaration, batch.block_tokens, batch.endpoints, (request,), batch.candidates)
+            rows.append(await self._handle_profiles(one, profiles))
+        return rows, []
+
+    async def _handle_profiles(self, one: Batch, profiles: Sequence[str]) -> list[str]:
+        """Profiles in the order in which they would run; each is taken to give every candidate."""
+        results: dict[str, Value] = {}
+        for _ in range(MAX_TURNS):
+            named = await self._ask(
+                Method.PROFILE_PICK, [self._handle_of, one.request_columns(), list(profiles), results]
+            )
+            if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+                raise PluginFault("BAD_RESULT", "a list of profile names expected")
+            if not named:
+                merged = await self._ask(Method.PROFILE_PROCESS, [self._handle_of, one.request_columns(), results])
+                primary = merged.get("primary") if isinstance(merged, dict) else None
+                return [*results, f"primary: {primary!r}"]
+            results |= {str(name): [*one.members] for name in named}
+        raise PluginFault("BAD_RESULT", f"names profiles without end: {', '.join(results)[:200]}")
+
+    @property
+    def _handle_of(self) -> list[int]:
+        return [GENERATION, self._handle]
+
+    async def _ask(self, method: Method, args: Sequence[object]) -> Value:
+        answered = anyio.Event()
+        outcomes: list[Outcome] = []
+
+        def done(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            answered.set()
+
+        self._client.start_call(method, args, deadline_s=PATIENCE_S, done=done)
+        await answered.wait()
+        (outcome,) = outcomes
+        if isinstance(outcome, HostError):
+            raise outcome
+        return outcome
+
+
+_METHOD: Final = {
+    "score": Method.RUN,
+    "filter": Method.RUN,
+    "pick": Method.PICK,
+    "produce": Method.PRODUCE,
+    "profile_handler": Method.PROFILE_PICK,
+    "pre_request": Method.PRE_REQUEST,
+}
+
+
+def _texts(result: Value) -> list[tuple[int, str]]:
+    return [(request, f"{error.code}: {error.message}") for request, error in row_errors(result)]
+
+
+@asynccontextmanager
+async def running(
+    runnable: Runnable, type_name: str, parameters: Mapping[str, object], work: Path, log: LogSink
+) -> AsyncIterator[Target]:
+    """Start the process, make one ref of the type, and retire it at the end. Raises `HostError`."""
+    instance = Instance.launch(runnable.spec(work), log, lambda _: None)
+    failures: list[HostError] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(instance.watch)
+        try:
+            yield await _configured(instance, runnable, type_name, parameters)
+            await instance.retire(DRAIN_S)
+        except HostError as error:
+            # Raised below: a task group would wrap it.
+            failures.append(error)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await instance.kill()
+    if failures:
+        raise failures[0]
+
+
+async def _configured(
+    instance: Instance, runnable: Runnable, type_name: str, parameters: Mapping[str, object]
+) -> Target:
+    options = StartOptions()
+    origin = Origin(runnable.plugin_id, runnable.version, runnable.rev, runnable.digest)
+    generation = await instance.handshake(origin, GENERATION, runnable.types, options)
+    (created,) = await instance.create([RefSpec(REF, type_name, parameters)], options)
+    return Target(generation.types[type_name], created.block_tokens, instance.client, created.handle)

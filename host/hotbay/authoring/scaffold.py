@@ -1,0 +1,87 @@
+"""A plugin's first project: its names, and the text of its files. Pure.
+
+What an author gives is one name, which becomes the plugin's id, part of a path and part of a program: it is checked
+before anything is made of it. The project passes its own tests and can be packed as it is.
+"""
+
+import keyword
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Template
+from typing import Final
+
+from hotbay.authoring.templates import BODIES, GITIGNORE, PYPROJECT, README, TESTS, Body
+from hotbay.errors import InputError, Problem
+from hotbay.packages.manifest import check_label
+
+POINTS: Final = tuple(BODIES)
+_TAKEN: Final = frozenset({"hotbay", "hotbay_sdk", "msgpack", "tests"})
+_NAME_HINT: Final = (
+    "A name has 1 to 63 lower-case letters, digits and dashes, and begins and ends with none of the latter."
+)
+
+__all__ = ["POINTS", "Names", "check_name", "names_of", "project_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """All names of a project. `module` can be imported beside the SDK and the standard library."""
+
+    id: str
+    module: str
+    type: str
+    cls: str
+
+
+def check_name(name: str) -> str:
+    """Return the name. Raises `InputError` INVALID_NAME for what is no DNS label of at most 63 characters."""
+    try:
+        return check_label(name)
+    except ValueError as error:
+        shown = ascii(name if len(name) <= 80 else f"{name[:80]}…")
+        raise InputError([Problem("INVALID_NAME", f"{shown} {error}", hint=_NAME_HINT)]) from error
+
+
+def names_of(name: str, point: str) -> Names:
+    """Names for a plugin called `name` that answers `point`, one of `POINTS`. Raises `InputError` INVALID_NAME."""
+    check_name(name)
+    type_name = check_name(name if name.endswith(f"-{point}") or name == point else f"{name}-{point}")
+    words = "".join(word.capitalize() for word in type_name.split("-"))
+    return Names(name, _module(name), type_name, words if words.isidentifier() else f"Plugin{words}")
+
+
+def _module(name: str) -> str:
+    module = name.replace("-", "_")
+    taken = module in _TAKEN or module in sys.stdlib_module_names or keyword.iskeyword(module)
+    return f"plugin_{module}" if taken or not module.isidentifier() else module
+
+
+def project_files(names: Names, point: str, *, publisher: str) -> Mapping[str, str]:
+    """Path inside the project → text."""
+    body: Body = BODIES[point]
+    values = {
+        "id": names.id,
+        "module": names.module,
+        "type": names.type,
+        "cls": names.cls,
+        "publisher": publisher,
+        "point": point,
+        "does": body.does,
+        "reads": body.reads,
+        "parameters": body.parameters,
+        "call": body.call,
+        "test_imports": body.test_imports,
+    }
+
+    def filled(text: str) -> str:
+        return Template(text).substitute(values)
+
+    return {
+        ".gitignore": GITIGNORE,
+        "README.md": filled(README),
+        "endpoints.yaml": body.endpoints,
+        f"{names.module}/__init__.py": filled(body.code),
+        "pyproject.toml": filled(PYPROJECT),
+        f"tests/test_{names.module}.py": filled(TESTS + body.tests),
+    }

@@ -1,0 +1,236 @@
+"""Well-formed hot calls to whatever type a peer declares, and the shape that their results must have. Pure."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hotbay_sdk.protocol import CallError, ErrorReceived, Method, ReplyReceived, TypeDeclaration, Value
+from hotbay_sdk.protocol.calls import (
+    COLUMN_FORMATS,
+    POINT_FILTER,
+    POINT_SCORE,
+    PROMPT_HASHES,
+    REQUEST_SCOPE,
+    mask_bytes,
+    run_reply_limit,
+)
+from hotbay_sdk.protocol.messages import HOT_FRAME_BYTES
+
+from hotbay.conformance.verdict import BrokenRuleError, InapplicableError, expect, well_formed
+
+GENERATION: Final = 7
+UNKNOWN_METHOD: Final = 255
+ERROR_BYTES: Final = 16 * 1024
+"""What the errors of a reply may add to it."""
+PROFILE: Final = "default"
+
+POINT_METHODS: Final = {
+    "score": Method.RUN,
+    "filter": Method.RUN,
+    "pick": Method.PICK,
+    "produce": Method.PRODUCE,
+    "profile_handler": Method.PROFILE_PICK,
+}
+"""Points that answer, in the order in which a probe prefers them."""
+
+KNOWN_POINTS: Final = frozenset({*POINT_METHODS, "pre_request"})
+
+_FIELDS: Final[dict[str, Value]] = {
+    "request.id": "conformance-1",
+    "request.model": "model",
+    "request.target_model": "model",
+    "request.prompt": "user\0hello\0",
+    "request.messages": [{"role": "user", "content": "hello"}],
+    "request.tokens_estimate": 3,
+    "request.priority": 0,
+    "request.size": 64,
+}
+
+__all__ = ["GENERATION", "KNOWN_POINTS", "UNKNOWN_METHOD", "Probe", "Shape", "choose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A batch: requests, endpoint rows, and what the call says of candidates and free rows."""
+
+    requests: int = 1
+    rows: int = 2
+    candidates: Value = None
+    free_row: bool = False
+
+
+def choose(declared: Sequence[TypeDeclaration]) -> tuple[TypeDeclaration, str]:
+    """A type and a point of it that can be called; the point is empty where every type only listens."""
+    for point in POINT_METHODS:
+        for declaration in declared:
+            if point in declaration.points:
+                return declaration, point
+    return declared[0], ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One configured instance, and how it is called.
+
+    An instance that only listens is stood in for by a method that does not exist: its answer is an error, and as good
+    a sign of life as any.
+    """
+
+    declaration: TypeDeclaration
+    point: str
+    handle: Value
+    block_tokens: int | None
+
+    @property
+    def method(self) -> int:
+        return POINT_METHODS[self.point] if self.point else UNKNOWN_METHOD
+
+    @property
+    def sees_endpoints(self) -> bool:
+        return self.point not in ("", "profile_handler")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(name for name in self.declaration.reads if name in COLUMN_FORMATS)
+
+    def batch(self, requests: int) -> int:
+        """The largest batch up to `requests` that the method takes."""
+        return requests if self.sees_endpoints else 1
+
+    def with_handle(self, handle: Value) -> "Probe":
+        return Probe(self.declaration, self.point, handle, self.block_tokens)
+
+    def arguments(self, shape: Shape, epoch: int, view: Value = None) -> list[Value]:
+        """The method's arguments; `view` in the place of a whole one."""
+        requests = self._requests(shape)
+        view = self.view(shape, epoch) if view is None else view
+        if self.method == Method.RUN:
+            number = POINT_SCORE if self.point == "score" else POINT_FILTER
+            return [[[number, self.handle]], view, shape.candidates, requests]
+        if self.method == Method.PICK:
+            totals = struct.pack("<f", 0.5) * (shape.requests * shape.rows)
+            return [self.handle, view, shape.candidates, totals, requests, 2]
+        if self.method == Method.PRODUCE:
+            return [self.handle, view, shape.candidates, requests]
+        return [self.handle, requests, [PROFILE], {}] if self.point else []
+
+    def view(self, shape: Shape, epoch: int) -> list[Value]:
+        """A whole view of its own membership."""
+        ids: list[Value] = [f"default/{row}" for row in range(shape.rows)]
+        if shape.free_row:
+            ids[-1] = ""
+        columns: dict[str, Value] = {
+            name: struct.pack("<q", 16) * shape.rows
+            if COLUMN_FORMATS[name] == "q"
+            else struct.pack("<f", 0.5) * shape.rows
+            for name in self.columns
+        }
+        return [epoch, shape.rows, epoch, ids, columns]
+
+    def _requests(self, shape: Shape) -> list[Value]:
+        fields: dict[str, Value] = {}
+        for name in self.declaration.reads:
+            if name == PROMPT_HASHES:
+                if self.block_tokens:
+                    fields[f"{name}/{self.block_tokens}"] = [struct.pack("<4Q", 1, 2, 3, 4)] * shape.requests
+            elif name not in COLUMN_FORMATS:
+                fields[name] = [_FIELDS.get(name)] * shape.requests
+        column = struct.pack("<f", 0.5) * (shape.requests * shape.rows)
+        data: dict[str, Value] = dict.fromkeys(self.declaration.consumes, column)
+        return [shape.requests, [], None, fields, data]
+
+    def reply_limit(self, shape: Shape) -> int:
+        """Longest body of a reply."""
+        if self.method == Method.RUN:
+            return run_reply_limit(1, shape.requests, shape.rows) + ERROR_BYTES
+        return HOT_FRAME_BYTES
+
+    def check(self, answer: object, shape: Shape) -> None:
+        """Raise `BrokenRuleError` unless this answers such a call."""
+        if not self.point:
+            expect(isinstance(answer, ErrorReceived), "a method that does not exist was answered with a result")
+            return
+        if isinstance(answer, ErrorReceived):
+            raise BrokenRuleError(f"{self._called} failed with {answer.error.code}: {answer.error.message[:400]}")
+        if not isinstance(answer, ReplyReceived):
+            raise BrokenRuleError(f"{self._called} was answered after it was cancelled")
+        self._check_result(answer.result, shape)
+
+    @property
+    def _called(self) -> str:
+        return f"a well-formed call of {self.declaration.type} ({self.point})"
+
+    def _check_result(self, result: Value, shape: Shape) -> None:
+        if self.method == Method.PROFILE_PICK:
+            good = isinstance(result, list) and all(isinstance(name, str) for name in result)
+            expect(good, f"{self._called}: the result is no list of profile names")
+        elif self.method == Method.RUN:
+            bits, scores, errors = self._parts(result, 3)
+            self._check_run(bits, scores, shape)
+            self.check_errors(errors, shape)
+        elif self.method == Method.PICK:
+            rows, errors = self._parts(result, 2)
+            self._check_picks(rows, shape)
+            self.check_errors(errors, shape)
+        else:
+            data, errors = self._parts(result, 2)
+            self._check_data(data, shape)
+            self.check_errors(errors, shape)
+
+    def _parts(self, result: Value, count: int) -> list[Value]:
+        if not isinstance(result, list) or len(result) != count:
+            raise BrokenRuleError(f"{self._called}: the result is no array of {count}")
+        return result
+
+    def _check_run(self, bits: Value, scores: Value, shape: Shape) -> None:
+        score = self.point == "score"
+        length = 4 * shape.requests * shape.rows if score else 0
+        found = len(scores) if isinstance(scores, bytes) else type(scores).__name__
+        expect(found == length, f"{self._called}: scores of {length} bytes expected, found {found}")
+        wanted = None if score else shape.requests * mask_bytes(shape.rows)
+        kept = len(bits) if isinstance(bits, bytes) else bits
+        expect(kept == wanted, f"{self._called}: bits of {wanted} bytes expected, found {kept!r}")
+
+    def _check_picks(self, rows: Value, shape: Shape) -> None:
+        good = (
+            isinstance(rows, list)
+            and len(rows) == shape.requests
+            and all(
+                isinstance(chosen, list)
+                and len(chosen) <= 2
+                and len(set(map(str, chosen))) == len(chosen)
+                and all(type(row) is int and 0 <= row < shape.rows for row in chosen)
+                for chosen in rows
+            )
+        )
+        expect(good, f"{self._called}: not one list of at most 2 different row numbers a request")
+
+    def _check_data(self, data: Value, shape: Shape) -> None:
+        if not isinstance(data, dict):
+            raise BrokenRuleError(f"{self._called}: the data is no map")
+        for name in self.declaration.produces:
+            whole, one = data.get(name), data.get(name + REQUEST_SCOPE)
+            good = isinstance(whole, bytes) and len(whole) == 4 * shape.requests * shape.rows
+            good = good or (isinstance(one, bytes) and len(one) == 4 * shape.requests)
+            expect(good, f"{self._called}: no {name} of B × E numbers, nor {name}{REQUEST_SCOPE} of B")
+
+    def check_errors(self, errors: Value, shape: Shape) -> list[CallError]:
+        """The errors of a result's last item, each of them well-formed."""
+        if not isinstance(errors, list):
+            raise BrokenRuleError(f"{self._called}: the errors are no list")
+        found = []
+        for entry in errors:
+            if not isinstance(entry, list) or len(entry) != 3:
+                raise BrokenRuleError(f"{self._called}: an error is [step, request, error]")
+            step, request, error = entry
+            numbered = type(step) is int and type(request) is int and step == 0 and -1 <= request < shape.requests
+            expect(numbered, f"{self._called}: an error of step {step!r}, request {request!r}")
+            with well_formed(f"{self._called}: an error"):
+                found.append(CallError.from_wire(error))
+        return found
+
+    def needs_endpoints(self) -> None:
+        """Raise `InapplicableError` for a probe whose calls carry no view."""
+        if not self.sees_endpoints:
+            raise InapplicableError("no type of this package is called with endpoints")

@@ -1,0 +1,161 @@
+"""An author's way, as commands: a new project is called, judged and packed as it is; what fails says why and where."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hotbay.authoring.scaffold import POINTS
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+HOTBAY = Path(sys.executable).with_name("hotbay")
+TIMEOUT_S = 110
+ENDPOINTS = "default/a: {waiting: 1, kv_usage: 0.2, total: 0.1}\ndefault/b: {waiting: 9, kv_usage: 0.9, total: 0.9}\n"
+
+ANSWERS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "scorer": lambda page: page["results"] == [{"default/a": 0.875, "default/b": 0.0}],
+    "filter": lambda page: page["results"] == [["default/a"]],
+    "picker": lambda page: set(page["results"][0]) == {"default/a", "default/b"},
+    "producer": lambda page: page["results"] == [{"PromptLength.chars": 11.0}],
+    "profile-handler": lambda page: page["results"] == [["default", "primary: 'default'"]],
+    "pre-request": lambda page: page["results"] == [],
+}
+
+
+def hotbay(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([HOTBAY, *arguments], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def new_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The project of a point, made once, with its requirements.lock."""
+    folder = tmp_path_factory.mktemp("projects")
+
+    def make(point: str) -> Path:
+        project = folder / f"my-{point}"
+        if not project.exists():
+            finished = hotbay("new", project.name, "--point", point, cwd=folder)
+            assert finished.returncode == 0, finished.stderr
+            assert "warning" not in finished.stderr
+            (project / "endpoints.yaml").write_text(ENDPOINTS)
+        return project
+
+    return make
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_new_project_is_called_as_it_lies_there(point: str, new_project: Callable[[str], Path]) -> None:
+    project = new_project(point)
+    finished = hotbay("call", project.name, "--endpoints", "endpoints.yaml", "--picks", "2", "-o", "json", cwd=project)
+    assert finished.returncode == 0, finished.stderr
+    page = json.loads(finished.stdout)
+    assert ANSWERS[point](page), page
+    assert page["errors"] == []
+    assert len(page["latency_us"]) == 1
+
+
+def test_a_new_project_is_packed_at_once_and_its_package_called(
+    new_project: Callable[[str], Path], tmp_path: Path
+) -> None:
+    project = new_project("scorer")
+    package = tmp_path / "package"
+    packed = hotbay("pack", ".", "--out", str(package), cwd=project)
+    assert packed.returncode == 0, packed.stderr
+
+    called = hotbay("call", "my-scorer", "--package", str(package), "--endpoints", "endpoints.yaml", cwd=project)
+    assert called.returncode == 0, called.stderr
+    assert called.stdout.startswith("request 0: scores, best first\n  0.875  default/a\n  0  default/b\nlatency ")
+
+
+def test_a_new_project_keeps_the_protocol(new_project: Callable[[str], Path]) -> None:
+    project = new_project("scorer")
+    rules = ("start.hello", "calls.answers", "stop.drain")
+    finished = hotbay("conformance", "--package", ".", *(f"--rule={rule}" for rule in rules), cwd=project)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.stdout.splitlines()[:2] == ["TAP version 14", "1..3"]
+    assert finished.stdout.count("\nok ") == 3
+
+
+@pytest.fixture
+def broken(packages: Any, tmp_path: Path, text: Any) -> Path:
+    """A package whose scorer prints and raises."""
+    score = 'print("about to fail"); raise LookupError("no table")'
+    packages.make(tmp_path / "broken", text.scorer("a", score=score))
+    (tmp_path / "endpoints.yaml").write_text(ENDPOINTS)
+    return tmp_path
+
+
+def test_what_a_plugin_raises_is_told_with_its_log(broken: Path) -> None:
+    finished = hotbay("call", "sample-scorer", "--package", "broken", "--endpoints", "endpoints.yaml", cwd=broken)
+    assert finished.returncode == 0, finished.stderr
+    assert "error in every request: PLUGIN_ERROR: LookupError: no table" in finished.stdout
+    assert "about to fail" in finished.stderr
+
+
+def test_a_type_that_is_not_there_is_told_before_anything_is_installed(broken: Path) -> None:
+    finished = hotbay("call", "sample-score", "--package", "broken", cwd=broken)
+    assert finished.returncode == 78
+    assert "UNKNOWN_TYPE" in finished.stderr
+    assert "Did you mean sample-scorer?" in finished.stderr
+
+
+def test_a_call_without_endpoints_says_how_to_give_them(broken: Path) -> None:
+    finished = hotbay("call", "sample-scorer", "--package", "broken", cwd=broken)
+    assert finished.returncode == 78
+    assert "Give --endpoints FILE" in finished.stderr
+
+
+def test_a_plugin_that_cannot_be_imported_shows_its_log(packages: Any, tmp_path: Path, text: Any) -> None:
+    packages.make(tmp_path / "broken", text.scorer("a", start="import no_such_module"))
+    finished = hotbay("call", "sample-scorer", "--package", "broken", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "START_FAILED" in finished.stderr
+    assert "no_such_module" in finished.stderr
+
+
+@pytest.mark.parametrize("folder", ["empty", "plain"])
+def test_a_folder_that_is_neither_package_nor_project_is_told_so(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "file.txt").write_text("")
+    finished = hotbay("call", "x", "--package", folder, cwd=tmp_path)
+    assert finished.returncode == 78
+    assert "neither a package nor a project" in finished.stderr
+
+
+def test_p16_new_refuses_a_hostile_name_and_writes_nothing(tmp_path: Path) -> None:
+    finished = hotbay("new", "../x", cwd=tmp_path)
+    assert finished.returncode == 78
+    assert "INVALID_NAME" in finished.stderr
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_project_without_the_index_says_what_to_do(tmp_path: Path) -> None:
+    environment = {
+        "UV_INDEX_URL": "http://127.0.0.1:9/",
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+        "UV_HTTP_RETRIES": "0",
+    }
+    finished = subprocess.run(
+        [HOTBAY, "new", "mine"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "hotbay deps mine" in finished.stderr
+    assert (tmp_path / "mine" / "pyproject.toml").is_file()
+    assert not (tmp_path / "mine" / "requirements.lock").exists()
+
+
+def test_conformance_of_a_command_that_is_not_there_bails_out(tmp_path: Path) -> None:
+    finished = hotbay("conformance", "--", "./nothing", cwd=tmp_path)
+    assert finished.returncode == 78
+    assert finished.stdout.startswith("Bail out! ")
+
+
+def test_conformance_fails_for_a_command_that_does_not_speak(tmp_path: Path) -> None:
+    finished = hotbay("conformance", "--rule", "start.hello", "--", "true", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "not ok 1 - start.hello" in finished.stdout

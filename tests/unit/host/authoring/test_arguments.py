@@ -1,0 +1,111 @@
+"""A batch crosses as a host's would, and what comes back is told in ids."""
+
+import math
+import struct
+
+import pytest
+from hotbay.authoring.arguments import Batch, picked, produced, row_errors, scored, survivors
+from hotbay.authoring.inputs import EndpointRow, read_requests
+from hotbay.errors import PluginFault
+from hotbay_sdk.protocol import CallError, ErrorCode, TypeDeclaration
+
+DECLARED = TypeDeclaration(
+    "t",
+    ("score",),
+    ("endpoint.waiting", "endpoint.num_blocks", "request.model", "request.prompt_hashes"),
+    ("A.b", "A.c"),
+)
+ENDPOINTS = (EndpointRow("a", {"endpoint.waiting": 2.0, "A.b": 1.0, "total": 0.5}), EndpointRow("b", {}))
+REQUESTS = read_requests("[{model: m, prompt: abcdefgh}, {model: n, prompt: x}]", file="f", headers={})
+
+
+def batch(**changes) -> Batch:
+    fields = {"declaration": DECLARED, "block_tokens": 1, "endpoints": ENDPOINTS, "requests": REQUESTS, **changes}
+    return Batch(**fields)
+
+
+def floats(*values: float) -> bytes:
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def test_only_declared_columns_cross_and_unknown_ones_are_marked() -> None:
+    _, rows, _, ids, columns = batch().view()
+    assert (rows, ids) == (2, ["a", "b"])
+    assert set(columns) == {"endpoint.waiting", "endpoint.num_blocks"}
+    waiting = struct.unpack("<2f", columns["endpoint.waiting"])
+    assert waiting[0] == 2.0
+    assert math.isnan(waiting[1])
+    assert struct.unpack("<2q", columns["endpoint.num_blocks"]) == (-1, -1)
+
+
+def test_only_declared_fields_and_given_data_cross() -> None:
+    size, _, _, fields, data = batch().request_columns()
+    assert size == 2
+    assert fields["request.model"] == ["m", "n"]
+    assert [len(hashes) for hashes in fields["request.prompt_hashes/1"]] == [16, 0]
+    assert set(fields) == {"request.model", "request.prompt_hashes/1"}
+    assert set(data) == {"A.b"}
+    assert len(data["A.b"]) == 4 * 2 * 2
+
+
+def test_candidates_are_bits_of_their_rows() -> None:
+    assert batch().mask() is None
+    assert batch(candidates=frozenset({"b"})).mask() == b"\x02"
+    assert batch(candidates=frozenset({"b"})).members == ["b"]
+
+
+def test_totals_repeat_for_every_request() -> None:
+    assert batch().totals() == floats(0.5, 0, 0.5, 0)
+
+
+def test_scores_are_those_of_the_candidates() -> None:
+    result = [None, floats(0.1, 0.2, 0.3, 0.4), []]
+    assert scored(result, batch(candidates=frozenset({"b"}))) == [
+        {"b": pytest.approx(0.2)},
+        {"b": pytest.approx(0.4)},
+    ]
+
+
+def test_survivors_are_candidates_that_are_kept() -> None:
+    assert survivors([b"\x03\x02", b"", []], batch()) == [["a", "b"], ["b"]]
+
+
+def test_picks_are_ids() -> None:
+    assert picked([[[1, 0], []], []], batch()) == [["b", "a"], []]
+
+
+def test_produced_columns_have_a_number_for_each_endpoint_or_one() -> None:
+    result = [{"K.row": floats(1, 2, 3, 4), "K.one/request": floats(5, 6)}, []]
+    assert produced(result, batch()) == [
+        {"K.row": {"a": 1, "b": 2}, "K.one": 5},
+        {"K.row": {"a": 3, "b": 4}, "K.one": 6},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("read", "result"),
+    [
+        (scored, [None, floats(1), []]),
+        (scored, [None]),
+        (scored, None),
+        (survivors, [b"\x03", b"", []]),
+        (survivors, [None, b"", []]),
+        (picked, [[[2], []], []]),
+        (picked, [[[0]], []]),
+        (picked, [3, []]),
+        (produced, [{"K.row": floats(1)}, []]),
+        (produced, [[], []]),
+    ],
+)
+def test_results_of_another_shape_are_bad(read, result) -> None:
+    with pytest.raises(PluginFault) as caught:
+        read(result, batch())
+    assert caught.value.code == "BAD_RESULT"
+
+
+def test_errors_name_their_request() -> None:
+    error = CallError(ErrorCode.PLUGIN_ERROR, "no")
+    assert row_errors([None, [[0, -1, error.to_wire()]]])[0][0] == -1
+    for bad in (None, [3], [[1]], [[[0, 0, 3]]], [[[0, "x", {}]]]):
+        with pytest.raises(PluginFault):
+            row_errors(bad)
