@@ -11,6 +11,7 @@ ENVIRONMENT := $(VENV)/.complete
 WHEELS := build/wheels/.complete
 PACKAGES := build/packages/.complete
 SAMPLES := build/samples/.complete
+SERVERS := build/servers/.complete
 
 # Files that a build reads. Caches and build results are not among them, or nothing would ever be up to date.
 sources = $(shell find $(1) -type f -not -name '*.pyc' -not -path '*/build/*' -not -path '*/dist/*' 2>/dev/null)
@@ -49,6 +50,11 @@ $(SAMPLES): $(WHEELS) $(call sources,plugins/samples) $(call sources,host/hotbay
 	@mv $(@D).new $(@D)
 	@touch $@
 
+# Real servers and tools for tests, unpacked and not installed.
+$(SERVERS): requirements/servers.sh
+	@requirements/servers.sh $(@D)
+	@touch $@
+
 .PHONY: setup
 setup: $(PACKAGES) $(SAMPLES) ## only the set-up: environment, SDK wheel, first-party packages
 
@@ -61,12 +67,12 @@ run: $(PACKAGES) ## the host and its gateway (ARGS="-c FILE")
 	@$(BIN)/hotbay run $(ARGS)
 
 .PHONY: test
-test: $(PACKAGES) ## every test but the slow ones, with coverage (ARGS= for pytest)
-	@$(BIN)/python -m pytest -m 'not slow' --cov --cov-report=term:skip-covered $(ARGS)
+test: $(PACKAGES) $(SERVERS) ## every test but the slow ones, with coverage (ARGS= for pytest)
+	@PATH="$(CURDIR)/build/servers/usr/bin:$$PATH" $(BIN)/python -m pytest -m 'not slow' --cov --cov-report=term:skip-covered $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(PACKAGES) $(SAMPLES) ## the slow tests: swaps and kills under load
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+test-slow: $(PACKAGES) $(SAMPLES) $(SERVERS) ## the slow tests: proofs under load (SCALE=0.1 shortens them; ARGS="-k zero_drop")
+	@PATH="$(CURDIR)/build/servers/usr/bin:$$PATH" $(BIN)/python -m pytest -m slow --proof-scale $(or $(SCALE),1) $(ARGS)
 
 .PHONY: lint
 lint: $(ENVIRONMENT) ## ruff, mypy --strict, import contracts, declared dependencies; fails at the end

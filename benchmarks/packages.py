@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+from hotbay.packages.environment import Environments
 from hotbay.packages.layout import blob_path, read_layout, write_layout
 from hotbay.packages.manifest import Blob, Manifest
-from hotbay.packages.staging import stage_package
-from hotbay.store.blobs import BlobStore
-from hotbay.store.digests import digest_of
+from hotbay.store.digests import Digest, digest_of
 from packaging.utils import parse_wheel_filename
 
 from benchmarks.probes import Room
@@ -117,5 +116,10 @@ def _write_wheel(folder: Path, source: bytes) -> Path:
 def environment_of(room: Room, layout: Path) -> tuple[Manifest, Path]:
     """The manifest and the `site` folder of a layout's package, installed by the product's own routine."""
     manifest = read_layout(layout)[0]
-    store = BlobStore(room.build / "state" / "store")
-    return manifest, anyio.run(stage_package, store, manifest, layout, sys.executable)
+    environments = Environments(room.build / "state" / "environments")
+    wheel = functools.partial(_wheel, layout)
+    return manifest, anyio.run(environments.build, manifest, sys.executable, wheel).site
+
+
+def _wheel(layout: Path, digest: Digest) -> Path:
+    return blob_path(layout, digest)

@@ -3,8 +3,14 @@
 The default lane tries a little at each run, with other values each time; `make test-slow` tries a lot.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--proof-scale`: what the proofs' counts and times are multiplied with; 1 is what the product is held to."""
+    parser.addoption("--proof-scale", type=float, default=1.0, metavar="FACTOR")

@@ -1,30 +1,58 @@
-"""The status page: what a host runs, what it knows of its endpoints, and what went wrong, as one JSON object.
+"""What a host runs, what it knows of its endpoints, and what went wrong: as one JSON object, and as facts for metrics.
 
 Reads only; built anew for each request. Texts that others wrote are in it cut by their sources and with what does
 not print as escapes: the name of a file in a source need be no Unicode, and then no JSON.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from typing import Protocol
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import Problem, printable
+from hotbay.observe.facts import GenerationFacts, HostFacts, PluginFacts, StoreFacts
 from hotbay.observe.metrics import Metrics
-from hotbay.rollout.routine import Failure, Row
-from hotbay.rollout.supervisor import Supervisor
-from hotbay.rpc.leases import Generation
+from hotbay.packages.package_blobs import Progress
+from hotbay.packages.ref_watch import SourceStatus
+from hotbay.rollout.rows import ErrorShown, Row, phase_text
+from hotbay.rollout.verdicts import Verdict
+from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import Binding
 from hotbay.scheduling.router import Router
+from hotbay.store.budget import DiskUsage
+from hotbay.store.world.engine import WorldView
+from hotbay.store.world.records import Quarantine
+
+_GC = "`hotbay gc` removes packages that nothing needs"
+
+
+class Plugins(Protocol):
+    """The supervisor as the status sees it."""
+
+    @property
+    def rows(self) -> Sequence[Row]: ...
+    @property
+    def generations(self) -> Sequence[Generation]: ...
+    @property
+    def problems(self) -> Sequence[Problem]: ...
 
 
 class StatusPage:
-    """Puts the page together. `supervisor` and `router` are None until the host has them."""
+    """Puts the page together.
+
+    `supervisor` and `router` are None until the host has them. `sources`, `store` and `world` say what is known of
+    them; none of them blocks: `store` tells what was measured last.
+    """
 
     def __init__(self, endpoints: EndpointStore, metrics: Metrics, *, isolation: str) -> None:
-        self.supervisor: Supervisor | None = None
+        self.supervisor: Plugins | None = None
         self.router: Router | None = None
+        self.sources: Callable[[], Sequence[SourceStatus]] = tuple
+        self.store: Callable[[], DiskUsage | None] = lambda: None
+        self.world: Callable[[], WorldView] = WorldView
         self._endpoints = endpoints
         self._metrics = metrics
         self._isolation = isolation
@@ -32,22 +60,40 @@ class StatusPage:
 
     def render(self, not_ready: Sequence[str], problems: Sequence[Problem]) -> dict[str, object]:
         """The page. `not_ready` says why requests are not taken yet or any more."""
-        supervisor = self.supervisor
+        supervisor, now = self.supervisor, time.monotonic()
         plan = self.router.plan if self.router is not None else None
-        all_problems = [*problems, *(supervisor.problems if supervisor is not None else ())]
-        generations = supervisor.generations if supervisor is not None else ()
+        usage = self.store()
+        alarms = [] if usage is None else [Problem("RESOURCE_EXHAUSTED", text, hint=_GC) for text in usage.alarms]
+        all_problems = [*problems, *(supervisor.problems if supervisor is not None else ()), *alarms]
+        generations = {} if supervisor is None else {g.number: g for g in supervisor.generations}
         return {
             "version": version("hotbay"),
-            "uptime_s": round(time.monotonic() - self._started_s, 1),
+            "uptime_s": round(now - self._started_s, 1),
             "ready": not not_ready,
             "not_ready": list(not_ready),
             "isolation": self._isolation,
             "plan": plan.number if plan is not None else None,
-            "plugins": [_plugin(row, generations) for row in (supervisor.rows if supervisor is not None else ())],
+            "plugins": [_plugin(row, generations, now) for row in (supervisor.rows if supervisor is not None else ())],
             "bindings": [self._binding(b) for b in plan.bindings] if plan is not None else [],
+            "sources": [_source(status) for status in self.sources()],
+            "store": _store(usage),
             "endpoints": [self._endpoint(e) for e in self._endpoints.endpoints()],
             "problems": [printable(str(problem)) for problem in all_problems],
         }
+
+    def facts(self, not_ready: Sequence[str], problems: Sequence[Problem]) -> HostFacts:
+        """The same for metrics."""
+        supervisor, usage, now = self.supervisor, self.store(), time.monotonic()
+        generations = {} if supervisor is None else {g.number: g for g in supervisor.generations}
+        told = supervisor.problems if supervisor is not None else ()
+        return HostFacts(
+            ready=not not_ready,
+            problems=len(problems) + len(told),
+            plugins=tuple(_facts(row, generations, now) for row in (supervisor.rows if supervisor is not None else ())),
+            sources={status.source: status.state.value for status in self.sources()},
+            quarantined=Counter(record.plugin_id for record in self.world().all(Quarantine)),
+            store=None if usage is None else StoreFacts(usage.used_bytes, usage.free_bytes, usage.limit_bytes),
+        )
 
     def _binding(self, binding: Binding) -> dict[str, object]:
         """How often a binding's failure policy decided, and why it last did."""
@@ -86,19 +132,30 @@ def _number(value: float) -> float | None:
     return None if value != value else round(value, 4)
 
 
-def _plugin(row: Row, generations: Sequence[Generation]) -> dict[str, object]:
-    live = next((g for g in generations if g.number == row.live_generation), None)
+def _plugin(row: Row, generations: Mapping[int, Generation], now: float) -> dict[str, object]:
+    live = generations.get(row.live_generation) if row.live_generation is not None else None
     return {
         "plugin": row.plugin,
-        "phase": str(row.phase),
+        "phase": phase_text(row),
+        "paused": row.paused,
         "live": _live(row),
         "leases": 0 if live is None else live.leases,
         "process": None if live is None else dict(live.client.figures),
-        "candidate": None if row.candidate is None else {"rev": row.candidate.rev, "digest": row.candidate.digest},
+        "candidate": _build(row.candidate, row.candidate_pid),
+        "previous": _build(row.previous, None),
+        "target": row.target,
+        "awaiting_grant": list(row.awaiting_grant),
+        "asked": list(row.asked),
+        "progress": _progress(row.progress),
+        "verdict": _verdict(row.verdict),
         "restarts": row.restarts,
         "swaps": row.swaps,
+        "rollbacks": row.rollbacks,
+        "strikes": _strikes(row, now),
+        "cold": printable(row.cold),
+        "retry_in_s": None if row.retry_at_s is None else max(0.0, round(row.retry_at_s - now, 1)),
         "selection": row.selection.value,
-        "last_error": _failure(row.last_error),
+        "last_error": _failure(row.last_error, now),
     }
 
 
@@ -111,10 +168,47 @@ def _live(row: Row) -> Mapping[str, object] | None:
         "digest": row.live.digest,
         "generation": row.live_generation,
         "pid": row.live_pid,
+        "state": row.live_state,
+        "since_s": row.live_since_s,
     }
 
 
-def _failure(failure: Failure | None) -> Mapping[str, object] | None:
+def _build(origin: Origin | None, pid: int | None) -> Mapping[str, object] | None:
+    if origin is None:
+        return None
+    return {"version": origin.version, "rev": origin.rev, "digest": origin.digest, "pid": pid}
+
+
+def _progress(progress: Progress | None) -> Mapping[str, object] | None:
+    if progress is None:
+        return None
+    return {
+        "phase": progress.phase,
+        "digest": progress.digest,
+        "bytes": progress.bytes_done,
+        "total_bytes": progress.bytes_total,
+    }
+
+
+def _verdict(verdict: Verdict | None) -> Mapping[str, object] | None:
+    """The figure that decides, or is nearest to it; shares are 0 to 1."""
+    if verdict is None:
+        return None
+    return {
+        "ruling": str(verdict.ruling),
+        "figure": verdict.figure,
+        "candidate": verdict.candidate,
+        "live": verdict.live,
+        "bound": verdict.bound,
+        "limit_s": verdict.limit_s,
+    }
+
+
+def _strikes(row: Row, now: float) -> int:
+    return sum(1 for until_s in row.strikes_until_s if until_s > now)
+
+
+def _failure(failure: ErrorShown | None, now: float) -> Mapping[str, object] | None:
     if failure is None:
         return None
     return {
@@ -122,5 +216,40 @@ def _failure(failure: Failure | None) -> Mapping[str, object] | None:
         "message": printable(failure.message),
         "hint": printable(failure.hint),
         "digest": failure.digest,
-        "s_ago": round(time.monotonic() - failure.at_s, 1),
+        "s_ago": round(now - failure.at_s, 1),
     }
+
+
+def _source(status: SourceStatus) -> Mapping[str, object]:
+    error = status.last_error
+    return {
+        "source": status.source,
+        "state": status.state.value,
+        "scans": status.scans,
+        "problems": len(status.problems),
+        "last_error": "" if error is None else printable(str(error)),
+    }
+
+
+def _store(usage: DiskUsage | None) -> Mapping[str, object] | None:
+    if usage is None:
+        return None
+    return {
+        "bytes": usage.used_bytes,
+        "budget_bytes": usage.limit_bytes,
+        "free_bytes": usage.free_bytes,
+        "alarm": bool(usage.alarms),
+    }
+
+
+def _facts(row: Row, generations: Mapping[int, Generation], now: float) -> PluginFacts:
+    live = candidate = None
+    for generation in generations.values():
+        if generation.origin.plugin_id != row.plugin.partition("/")[0]:
+            continue
+        found = GenerationFacts(generation.number, generation.origin.rev, generation.leases)
+        if generation.number == row.live_generation:
+            live = found
+        elif generation.pid == row.candidate_pid:
+            candidate = found
+    return PluginFacts(row.plugin, phase_text(row), live, candidate, _strikes(row, now))

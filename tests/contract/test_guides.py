@@ -1,14 +1,20 @@
-"""The guides say what the code does: the list of metrics is whole, and the author guide's examples run."""
+"""The guides say what the code does: the author guide's examples run."""
 
+import json
 import math
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import click
+import hotbay_sdk
 import pytest
-from hotbay.observe.histogram import LabelledCounter
-from hotbay.observe.metrics import Metrics
+from hotbay.cli.call import call
+from hotbay.cli.conformance import conformance
+from hotbay.cli.new import new
+from hotbay_sdk.testing import PluginHarness
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,23 +23,8 @@ def blocks(file: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / file).read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_operator_guide_lists_every_metric_with_its_labels():
-    metrics = Metrics()
-    for counter in vars(metrics).values():
-        if isinstance(counter, LabelledCounter):
-            counter.add(tuple("x" for _ in counter.labels))
-    expected = []
-    for family in metrics.families():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = ", ".join(f"`{label}`" for label in family.samples[0].labels if label != "le")
-        expected.append(f"| `{name}` | {labels} | {family.documentation} |")
-
-    guide = (ROOT / "docs" / "operator-guide.md").read_text()
-    assert [line for line in guide.splitlines() if line.startswith("| `hotbay_")] == expected
-
-
 def test_author_guide_example_gives_an_unknown_figure_a_meaning():
-    method, _ = blocks("docs/author-guide.md")
+    method, *_ = blocks("docs/author-guide.md")
     names: dict[str, object] = {"math": math, "Request": object, "Endpoint": object}
     exec(compile(method, "author-guide.md", "exec"), names)
     score, scorer = names["score"], SimpleNamespace(soft_limit=8)
@@ -45,7 +36,7 @@ def test_author_guide_example_gives_an_unknown_figure_a_meaning():
 
 def test_author_guide_tests_pass_on_the_readme_plugin(monkeypatch: pytest.MonkeyPatch):
     (plugin,) = blocks("README.md")
-    _, tests = blocks("docs/author-guide.md")
+    *_, tests = blocks("docs/author-guide.md")
     module = ModuleType("my_scorers")
     monkeypatch.setitem(sys.modules, "my_scorers", module)
     exec(compile(plugin, "README.md", "exec"), module.__dict__)
@@ -57,3 +48,27 @@ def test_author_guide_tests_pass_on_the_readme_plugin(monkeypatch: pytest.Monkey
     for test in found:
         assert callable(test)
         test()
+
+
+def test_author_guide_example_of_state_is_taken_over():
+    _, state, _ = blocks("docs/author-guide.md")
+    plugin = hotbay_sdk.Plugin("guide")
+    names: dict[str, object] = {**vars(hotbay_sdk), "json": json, "Iterable": Iterable, "plugin": plugin}
+    exec(compile(f"from __future__ import annotations\n{state}", "author-guide.md", "exec"), names)
+    with PluginHarness(plugin) as old, PluginHarness(plugin) as new_one:
+        old.configure("mine", "remembering-scorer")
+        old.pre_request("mine", {"a": {}}, ["a"])
+        new_one.import_state(old.export_state())
+        new_one.configure("mine", "remembering-scorer")
+        assert new_one.state_of("mine") == "imported"
+        assert new_one.score("mine", {"a": {}, "b": {}}) == [{"a": 0.5, "b": 1.0}]
+
+
+@pytest.mark.parametrize("command", [call, conformance, new], ids=lambda command: command.name)
+def test_author_guide_names_options_that_exist(command: click.Command):
+    guide = (ROOT / "docs" / "author-guide.md").read_text()
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    lines = [line for line in guide.splitlines() if line.startswith(f"$ hotbay {command.name} ")]
+    used = {option for line in lines for option in re.findall(r" (--[a-z-]+)", line.partition(" -- ")[0])}
+    assert lines
+    assert used <= known

@@ -85,7 +85,7 @@ def test_readme_links_lead_somewhere():
 
 def pack_lines() -> list[list[str]]:
     """The README's commands that make the package."""
-    lines = re.findall(r"^\$ (hotbay (?:lock|pack) .*)$", README, re.MULTILINE)
+    lines = re.findall(r"^\$ (hotbay (?:deps|pack) .*)$", README, re.MULTILINE)
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
@@ -105,7 +105,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.process
 @pytest.mark.timeout(2 * PACK_TIMEOUT_S)
 def test_readme_commands_make_the_package(workplace: Path):
-    assert [line[0] for line in pack_lines()] == ["lock", "pack"]
+    assert [line[0] for line in pack_lines()] == ["deps", "pack"]
     (manifest,) = read_layout(workplace / "packages" / "my-scorers")
     assert (manifest.id, manifest.types) == ("my-scorers", ("short-queue-scorer",))
     left = {path.name for path in (workplace / "my-scorers").iterdir()}

@@ -8,6 +8,7 @@ PUBLIC = [
     "Endpoint",
     "Endpoints",
     "Filter",
+    "HostCallError",
     "Logger",
     "ParameterError",
     "Picker",

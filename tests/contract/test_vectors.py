@@ -2,7 +2,7 @@
 
 `vectors/*.json` are lists of vectors. `frame` is the frame's bytes as [hex, comment] pairs, to be read by
 people and joined by programs; `{"$bytes": hex}` stands for a bytes value. `sender` is who writes the frame, on
-a fresh link, or after the call that `answers` names. A vector has either the `message` that the frame
+a fresh link, or after the call that `answers` names was made. A vector has either the `message` that the frame
 says, which must come out of the bytes and go into the same bytes, or the `outcome` that it has with its
 receiver. The vectors were written against the specification, not with this implementation.
 """
@@ -19,8 +19,12 @@ from hotbay_sdk.protocol import (
     CallError,
     CallMeta,
     CallReceived,
+    CallRefused,
     CancelReceived,
     Connection,
+    CreditReceived,
+    DataEnded,
+    DataReceived,
     ErrorCode,
     ErrorReceived,
     Event,
@@ -37,6 +41,7 @@ from hotbay_sdk.protocol import (
     Ready,
     ReplyReceived,
     Role,
+    StrayAnswer,
     ViolationFound,
     Welcome,
 )
@@ -75,38 +80,62 @@ def ends(vector: Vector) -> tuple[Connection, Connection]:
     """(sender, receiver), with the call made that the vector answers."""
     host, plugin = Connection(Role.HOST), Connection(Role.PLUGIN)
     if "answers" in vector:
-        plugin.feed(send(host, VECTORS[vector["answers"]]["message"]))
+        call = VECTORS[vector["answers"]]
+        caller, callee = (host, plugin) if call["sender"] == "host" else (plugin, host)
+        callee.feed(send(caller, call["message"]))
     return (host, plugin) if vector["sender"] == "host" else (plugin, host)
+
+
+def stream_of(vector: Vector) -> int:
+    """The first stream of the end that makes the call."""
+    caller = VECTORS[vector["answers"]]["sender"] if "answers" in vector else vector["sender"]
+    return 1 if caller == "host" else 2
 
 
 def call_options(message: Vector) -> Vector:
     return {field: message[field] for field in CallMeta._fields[1:]}
 
 
+def number(message: Vector) -> int:
+    return METHOD_IDS[message["method"]]
+
+
 SENDERS: dict[str, Callable[[Connection, Vector], bytes]] = {
     "handshake": lambda end, m: end.send_handshake(FrameType[m["type"]], m["body"]),
-    "call": lambda end, m: end.start_call(METHOD_IDS[m["method"]], m["args"], **call_options(m))[1],
-    "notice": lambda end, m: end.send_notice(METHOD_IDS[m["method"]], m["args"], epoch=m["epoch"]),
-    "reply": lambda end, m: end.send_reply(1, m["result"]),
+    "call": lambda end, m: end.start_call(number(m), m["args"], **call_options(m))[1],
+    "notice": lambda end, m: end.send_notice(number(m), m["args"], epoch=m["epoch"]),
+    "reply": lambda end, m: end.send_reply(next(iter(end._incoming)), m["result"]),
     "error": lambda end, m: end.send_error(m["stream"], CallError.from_wire(m["error"])),
     "cancel": lambda end, m: end.cancel(m["stream"], m["reason"]),
     "ping": lambda end, m: end.send_ping(m["token"]),
     "pong": lambda end, m: end.send_pong(m["token"], m["facts"]),
     "goaway": lambda end, m: end.send_goaway(m["code"], m["message"]),
     "log": lambda end, m: end.send_log(m["record"]),
+    "data": lambda end, m: end.data.send(m["stream"], m["data"]),
+    "end": lambda end, m: end.data.send_end(m["stream"]),
+    "credit": lambda end, m: credited(end, m["stream"], m["count"]),
 }
 
-EVENTS: dict[str, Callable[[Vector], Event]] = {
-    "handshake": lambda m: HandshakeReceived(FrameType[m["type"]], m["body"]),
-    "call": lambda m: CallReceived(1, CallMeta(METHOD_IDS[m["method"]], **call_options(m)), m["args"]),
-    "notice": lambda m: NoticeReceived(CallMeta(METHOD_IDS[m["method"]], 0, None, None, 0, 0, m["epoch"]), m["args"]),
-    "reply": lambda m: ReplyReceived(1, m["result"]),
-    "error": lambda m: ErrorReceived(m["stream"], CallError.from_wire(m["error"])),
-    "cancel": lambda m: CancelReceived(m["stream"], m["reason"]),
-    "ping": lambda m: PingReceived(m["token"]),
-    "pong": lambda m: PongReceived(m["token"], m["facts"]),
-    "goaway": lambda m: GoAwayReceived(0, m["code"], m["message"]),
-    "log": lambda m: LogReceived(m["record"]),
+
+def credited(end: Connection, stream: int, count: int) -> bytes:
+    """The CREDIT frame of a receiver that consumed `count` bytes."""
+    return end.data.consumed(stream, count)
+
+
+EVENTS: dict[str, Callable[[Vector, int], Event]] = {
+    "handshake": lambda m, _: HandshakeReceived(FrameType[m["type"]], m["body"]),
+    "call": lambda m, stream: CallReceived(stream, CallMeta(number(m), **call_options(m)), m["args"]),
+    "notice": lambda m, _: NoticeReceived(CallMeta(number(m), 0, None, None, 0, 0, m["epoch"]), m["args"]),
+    "reply": lambda m, stream: ReplyReceived(stream, m["result"]),
+    "error": lambda m, _: ErrorReceived(m["stream"], CallError.from_wire(m["error"])),
+    "cancel": lambda m, _: CancelReceived(m["stream"], m["reason"]),
+    "ping": lambda m, _: PingReceived(m["token"]),
+    "pong": lambda m, _: PongReceived(m["token"], m["facts"]),
+    "goaway": lambda m, _: GoAwayReceived(0, m["code"], m["message"]),
+    "log": lambda m, _: LogReceived(m["record"]),
+    "data": lambda m, _: DataReceived(m["stream"], m["data"]),
+    "end": lambda m, _: DataEnded(m["stream"]),
+    "credit": lambda m, _: CreditReceived(m["stream"]),
 }
 
 
@@ -125,7 +154,16 @@ def test_a_message_is_written_as_the_vector_says(name: str) -> None:
 def test_the_bytes_of_a_vector_are_read_as_its_message(name: str) -> None:
     vector = VECTORS[name]
     _, receiver = ends(vector)
-    assert receiver.feed(frame_of(vector)) == [EVENTS[vector["message"]["kind"]](vector["message"])]
+    assert receiver.feed(frame_of(vector)) == [EVENTS[vector["message"]["kind"]](vector["message"], stream_of(vector))]
+
+
+OUTCOMES: dict[str, type[Event]] = {
+    "skipped": FrameSkipped,
+    "stray": StrayAnswer,
+    "failed": ErrorReceived,
+    "refused": CallRefused,
+    "violation": ViolationFound,
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -133,12 +171,12 @@ def test_a_frame_that_is_not_served_has_the_outcome_of_its_vector(name: str) -> 
     vector = VECTORS[name]
     _, receiver = ends(vector)
     (event,) = receiver.feed(frame_of(vector))
-    if vector["outcome"] == "skipped":
-        assert isinstance(event, FrameSkipped)
-    else:
-        assert isinstance(event, ViolationFound)
-        assert event.code is ErrorCode(vector["code"])
-        assert vector["says"] in event.message
+    outcome = OUTCOMES[vector["outcome"]]
+    assert isinstance(event, outcome)
+    if isinstance(event, ViolationFound):
+        assert (event.code, vector["says"] in event.message) == (ErrorCode(vector["code"]), True)
+    elif isinstance(event, ErrorReceived | CallRefused):
+        assert (event.error.code, vector["says"] in event.error.message) == (ErrorCode(vector["code"]), True)
 
 
 def test_the_comments_name_the_length_that_a_frame_has() -> None:
@@ -162,9 +200,9 @@ def test_views_and_requests_are_read_from_the_arguments() -> None:
 def test_every_frame_type_and_every_method_has_a_vector() -> None:
     types = {frame_of(vector)[1] for vector in VECTORS.values() if len(vector["frame"]) > 1}
     assert types >= set(FrameType)
-    methods = {vector["message"].get("method") for vector in VECTORS.values() if "message" in vector}
-    assert methods >= set(METHOD_IDS)
-    answered = {vector.get("answers") for vector in VECTORS.values()}
+    methods = {name: vector["message"].get("method") for name, vector in VECTORS.items() if "message" in vector}
+    assert set(methods.values()) >= set(METHOD_IDS)
+    answered = {methods[v["answers"]] for v in VECTORS.values() if v.get("message", {}).get("kind") == "reply"}
     assert answered >= {spec.name for spec in METHODS.values() if not spec.one_way}
 
 
@@ -177,5 +215,18 @@ def test_method_ids_are_constants_of_the_version() -> None:
         "PROFILE_PROCESS": 7,
         "PRE_REQUEST": 12,
         "CONFIGURE": 30,
+        "EXPORT_STATE": 31,
+        "IMPORT_STATE": 32,
+        "DUMP_STATE": 35,
         "CHECK_READY": 36,
+        "LOG": 50,
+        "METRIC": 51,
+        "STORAGE_GET": 52,
+        "STORAGE_PUT": 53,
+        "SECRET": 54,
+        "DIAL": 55,
+        "ENDPOINTS": 56,
+        "RECYCLE": 57,
+        "NOW": 58,
+        "RANDOM": 59,
     }

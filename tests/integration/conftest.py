@@ -294,6 +294,9 @@ class Client:
         """Whatever goes wrong is an answer too: status 0 and the error as its text."""
         sent_s = time.monotonic()
         try:
+            # As every HTTP client does: a kept connection that the server has closed meanwhile is not used again.
+            while self._idle and self._idle[-1][0].at_eof():
+                self._idle.pop()[1].close()
             reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self.address)
         except OSError as error:
             return Answered(sent_s, time.monotonic(), 0, repr(error))

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import click
 
-from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED
+from hotbay.cli.call import call
+from hotbay.cli.conformance import conformance
+from hotbay.cli.exit_codes import exit_code
+from hotbay.cli.new import new
+from hotbay.cli.operate import OPERATOR_COMMANDS
+from hotbay.cli.publish import publish
 from hotbay.errors import HostError, InputError, printable
+from hotbay.process.init import leave_process_1
 
 _LEVEL = click.Choice(("debug", "info", "warning", "error"))
 _FORMAT = click.Choice(("json", "text"))
@@ -16,12 +22,9 @@ def main() -> None:
     """Entry point of the console script."""
     try:
         commands(prog_name="hotbay")
-    except InputError as error:
-        _report(error)
-        sys.exit(EXIT_CONFIG)
     except HostError as error:
         _report(error)
-        sys.exit(EXIT_FAILED)
+        sys.exit(exit_code(error))
 
 
 def _report(error: HostError) -> None:
@@ -40,12 +43,17 @@ def commands() -> None:
     """A plugin host for live inference routing."""
 
 
+for _command in (call, conformance, new, publish, *OPERATOR_COMMANDS):
+    commands.add_command(_command)
+
+
 @commands.command()
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig file.")
 @click.option("--config-file", "picker_file", type=click.Path(path_type=Path), help="EndpointPickerConfig file.")
 @click.option("--config-text", "picker_text", help="EndpointPickerConfig as text.")
 @click.option("--endpoint", "endpoints", multiple=True, metavar="URL", help="A model server; may be repeated.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen instead of listen.http.")
+@click.option("--take-over", is_flag=True, help="Take the place of the host that runs on the same state_dir, if any.")
 @click.option("--log-level", type=_LEVEL, help="Instead of logging.level.")
 @click.option("--log-format", type=_FORMAT, help="Instead of logging.format.")
 def run(
@@ -56,14 +64,18 @@ def run(
     listen: str | None,
     log_level: str | None,
     log_format: str | None,
+    *,
+    take_over: bool,
 ) -> None:
     """Run the host and its gateway until SIGTERM or SIGINT."""
     if picker_file is not None and picker_text is not None:
         raise click.UsageError("--config-file and --config-text exclude each other")
+    # Before anything is imported that may start a thread.
+    leave_process_1()
     # Imported here because it brings in the whole host; the other commands do without.
     from hotbay.cli.run import Given, run_host  # noqa: PLC0415
 
-    run_host(Given(config_file, picker_file, picker_text, endpoints, listen, log_level, log_format))
+    run_host(Given(config_file, picker_file, picker_text, endpoints, listen, log_level, log_format, take_over))
 
 
 @commands.command()
@@ -91,7 +103,7 @@ _PROJECT = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.argument("directory", type=_PROJECT)
 @click.option("--upgrade", is_flag=True, help="Take the newest versions, whatever an older lock says.")
 @click.option("--wheels", type=_PROJECT, help=_WHEELS_HELP)
-def lock(directory: Path, wheels: Path | None, *, upgrade: bool) -> None:
+def deps(directory: Path, wheels: Path | None, *, upgrade: bool) -> None:
     """Write requirements.lock of the plugin project in DIRECTORY: what `pack` puts beside its wheel."""
     # Imported here because running tools needs an event loop, which most commands do without.
     from hotbay.packages.lock import lock_command  # noqa: PLC0415
@@ -118,17 +130,6 @@ def pack(directory: Path, rev: int | None, out: Path | None, wheels: Path | None
     click.echo(f"{manifest.id} {manifest.version} rev {manifest.rev} {manifest.digest} -> {target}")
 
 
-@commands.command()
-@click.option("--url", default="http://127.0.0.1:8080", show_default=True, help="The host's gateway.")
-@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
-def status(url: str, as_json: bool) -> None:
-    """Show what a running host is doing."""
-    # Imported here because rich takes longer to import than most commands to run.
-    from hotbay.cli.status import show_status  # noqa: PLC0415
-
-    show_status(url, as_json=as_json)
-
-
 @commands.group()
 def config() -> None:
     """Look at configuration files."""
@@ -151,6 +152,52 @@ def schema() -> None:
     from hotbay.cli.validate import print_schema  # noqa: PLC0415
 
     print_schema()
+
+
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Form of answers."
+)
+
+
+@config.command("print-effective")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@_OUTPUT
+def print_effective(file: Path | None, output: str) -> None:
+    """Print what is in force with FILE, or without one, every default written out."""
+    # Imported here because pydantic takes longer to import than most commands to run.
+    from hotbay.cli.effective import print_effective  # noqa: PLC0415
+
+    print_effective(file, as_json=output == "json")
+
+
+@commands.command()
+@click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig file.")
+@_OUTPUT
+def doctor(config_file: Path | None, output: str) -> None:
+    """Look at all that a host needs of this machine; say what to do about what is missing.
+
+    Changes nothing. Exits with 0 when nothing has to be repaired, else with 1.
+    """
+    # Imported here because it brings in most of what a host needs.
+    from hotbay.cli.doctor import run_doctor  # noqa: PLC0415
+
+    sys.exit(run_doctor(config_file, as_json=output == "json"))
+
+
+@commands.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("plugins", metavar="[ID]…", nargs=-1)
+@click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig of the host.")
+@_OUTPUT
+def bundle(out: Path, plugins: tuple[str, ...], config_file: Path | None, output: str) -> None:
+    """Copy complete packages to the new folder OUT, for a host that reaches no source.
+
+    Without ID all of them. The folder is an OCI image layout: name it as `oci_layout` of a source there.
+    """
+    # Imported here because pydantic takes longer to import than most commands to run.
+    from hotbay.cli.bundle import bundle_command  # noqa: PLC0415
+
+    bundle_command(out, plugins, config_file, as_json=output == "json")
 
 
 @commands.command()

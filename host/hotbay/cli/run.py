@@ -5,13 +5,15 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 import click
 
-from hotbay.app import Host, Serving, only_host_error
+from hotbay.app import HeldBack, Host, Serving, only_host_error
+from hotbay.cli.environment import environment
 from hotbay.config.data_parameters import read_data_layer
 from hotbay.config.documents import decode_text, is_blank
 from hotbay.config.file_content import FileContent
@@ -21,9 +23,6 @@ from hotbay.config.reload import read_content, watch_files
 from hotbay.datalayer.endpoint import format_authority
 from hotbay.errors import HostError, InputError, Place, Problem
 from hotbay.observe.logs import set_up_logging
-
-ENVIRONMENT_NAMES: Final = ("HOME", "XDG_STATE_HOME")
-"""What of the environment counts: where state goes by default. Nothing else of a host is set there."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +38,7 @@ class Given:
     listen: str | None = None
     log_level: str | None = None
     log_format: str | None = None
+    take_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,6 @@ class Loaded:
     picker: PickerConfig
     picker_directory: Path
     files: Mapping[Path, str]
-
-
-def environment() -> dict[str, str]:
-    """The few names of the process's environment that count."""
-    return {name: os.environ[name] for name in ENVIRONMENT_NAMES if name in os.environ}  # noqa: TID251 - the door
 
 
 def load(given: Given, files: dict[Path, str] | None = None, *, may_be_blank: bool = True) -> Loaded:
@@ -175,7 +170,7 @@ def _log_warnings(loaded: Loaded) -> None:
 
 
 async def _run(given: Given, loaded: Loaded) -> None:
-    host = Host(loaded.host, loaded.picker, picker_directory=loaded.picker_directory)
+    host = Host(loaded.host, loaded.picker, picker_directory=loaded.picker_directory, take_over=given.take_over)
     stop = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(_stop_on_signal, stop)
@@ -228,9 +223,14 @@ class _Follower:
         files: dict[Path, str] = {}
         try:
             fresh = load(self._given, files, may_be_blank=False)
-            if not _same(fresh, self._loaded):
-                await self._host.adopt(fresh.host, fresh.picker)
-                self._adopted(fresh, content)
+            apply = partial(self._apply, fresh, content)
+            if _same(fresh, self._loaded):
+                self._host.hold_back(None)
+            elif self._loaded.host.reload == "manual":
+                self._host.hold_back(HeldBack(_differing(fresh, self._loaded), apply))
+                logger.info("reload_held_back file=%s: `hotbay apply` puts it in force", content.path)
+            else:
+                await apply()
         except InputError as error:
             self._host.report_problems(error.problems)
             for problem in error.problems:
@@ -248,7 +248,8 @@ class _Follower:
             self._files = files
             self._watch.cancel()
 
-    def _adopted(self, fresh: Loaded, content: FileContent) -> None:
+    async def _apply(self, fresh: Loaded, content: FileContent) -> None:
+        await self._host.adopt(fresh.host, fresh.picker)
         for name in _needs_restart(fresh, self._loaded):
             logger.warning("reload_ignored field=%s: it acts at the next start", name)
         _log_warnings(fresh)
@@ -256,7 +257,9 @@ class _Follower:
         logger.info("reload_applied file=%s", content.path)
 
 
-_LIVE_FIELDS: Final = frozenset({"scheduling", "bindings", "types", "endpoints"})
+_LIVE_FIELDS: Final = frozenset(
+    {"scheduling", "bindings", "types", "endpoints", "packages", "swap", "trust", "hosts", "lock", "reload"}
+)
 
 
 def _same(fresh: Loaded, state: Loaded) -> bool:
@@ -271,3 +274,9 @@ def _needs_restart(fresh: Loaded, state: Loaded) -> list[str]:
         if name not in _LIVE_FIELDS and getattr(fresh.host, name) != getattr(state.host, name)
     ]
     return names + ["dataLayer"] * (fresh.picker.data_layer != state.picker.data_layer)
+
+
+def _differing(fresh: Loaded, state: Loaded) -> list[str]:
+    """The sections of both configurations that are not the same."""
+    names = [name for name in type(fresh.host).model_fields if getattr(fresh.host, name) != getattr(state.host, name)]
+    return names + ["picker"] * (fresh.picker != state.picker)

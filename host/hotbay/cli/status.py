@@ -1,128 +1,213 @@
-"""`hotbay status`: asks a running host and shows what it says.
+"""`hotbay status`: asks a running host and shows what it says, once or as it changes."""
 
-A pipe gets plain lines at their natural width, a terminal tables that fit; no text is cut but the messages of scrapes.
-"""
-
-import http.client
-from collections.abc import Mapping, Sequence
-from http import HTTPStatus
-from urllib.parse import urlsplit
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Final
 
 import click
 import orjson
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.text import Text
 
-from hotbay.errors import CapacityError
+from hotbay.cli.admin_client import AdminClient
+from hotbay.cli.exit_codes import NoHostError
+from hotbay.cli.sheet import Bar, Sheet, ago, cells, mapping, rows, size, texts
+from hotbay.errors import CapacityError, HostError
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
-TIMEOUT_S = 5.0
-# Ten thousand endpoints are a quarter of it.
-_MAX_PAGE_BYTES = 16 << 20
+__all__ = ["fetch_status", "print_status", "show_status", "status_sheet", "watch_status"]
+
 # What a failed scrape says repeats the address that the table has.
-_SCRAPE_ERROR_CHARS = 60
+_SCRAPE_ERROR_CHARS: Final = 60
 # A thousand endpoints that fail, fail alike.
-_SCRAPE_ERRORS_SHOWN = 10
-_START = "start one with `hotbay run`, or give its address with --url"
+_SCRAPE_ERRORS_SHOWN: Final = 10
+_RETRY_S: Final = 1.0
+# Enough to tell builds apart, and what people are used to from other tools.
+_DIGEST_CHARS: Final = len("sha256:") + 12
+_WANTED: Final = frozenset({"version", "ready", "plugins", "endpoints"})
 
 
-def show_status(url: str, *, as_json: bool) -> None:
-    """Print plugins, bindings that lost something, endpoints and problems.
-
-    Raises `CapacityError` when no host answers.
-    """
-    page = fetch_status(url)
+def show_status(client: AdminClient, *, as_json: bool) -> None:
+    """Print plugins, bindings that lost something, endpoints and problems. Raises `HostError` when no host answers."""
+    page = fetch_status(client)
     if as_json:
         click.echo(orjson.dumps(page, option=orjson.OPT_INDENT_2))
         return
     print_status(page, Console())
 
 
-def print_status(page: Mapping[str, object], console: Console) -> None:
-    """Print a status page for people."""
-    ready = "ready" if page.get("ready") else f"not ready: {', '.join(_texts(page.get('not_ready')))}"
-    _say(console, f"hotbay {page.get('version')} · {ready} · isolation {page.get('isolation')}")
-    plugins, endpoints = _rows(page.get("plugins")), _rows(page.get("endpoints"))
-    _show(console, _plugins(plugins))
-    for row in plugins:
-        error = row.get("last_error")
-        if isinstance(error, dict):
-            _say(console, _error(row, error), style="red")
-    degraded = _bindings(page)
-    if degraded.rows:
-        _show(console, degraded, style="red")
-    _show(console, _endpoints(endpoints))
-    failing = [row for row in endpoints if row.get("scrape_errors") and row.get("last_scrape_error")]
-    for row in failing[:_SCRAPE_ERRORS_SHOWN]:
-        message = str(row["last_scrape_error"])
-        short = message if len(message) <= _SCRAPE_ERROR_CHARS else message[:_SCRAPE_ERROR_CHARS] + "…"
-        _say(console, f"{row.get('id')}: {row['scrape_errors']} scrapes failed, the last one: {short}")
-    if len(failing) > _SCRAPE_ERRORS_SHOWN:
-        _say(console, f"{len(failing) - _SCRAPE_ERRORS_SHOWN} more endpoints have failed scrapes: see --json")
-    for problem in _texts(page.get("problems")):
-        _say(console, f"problem: {problem}", style="red")
+def watch_status(client: AdminClient, *, as_json: bool, wait: Callable[[float], object] | None = None) -> None:
+    """Show the status until interrupted; a host that goes away is waited for.
+
+    A terminal gets a table that changes in place; a pipe gets each page that differs from the last one.
+
+    Raises:
+        HostError: nobody answers at the start.
+    """
+    console = Console()
+    wait = wait or threading.Event().wait
+    if as_json or not console.is_terminal:
+        _watch(client, lambda page: _write(page, console, as_json=as_json), lambda error: None, wait)
+        return
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+
+        def show(page: Mapping[str, object]) -> None:
+            live.update(status_sheet(page).group(console.width), refresh=True)
+
+        def gone(error: HostError) -> None:
+            text: RenderableType = Text(f"{error.message}; waiting for it to come back", style="red")
+            live.update(text, refresh=True)
+
+        _watch(client, show, gone, wait)
 
 
-def fetch_status(url: str) -> Mapping[str, object]:
+def _watch(
+    client: AdminClient,
+    show: Callable[[Mapping[str, object]], None],
+    gone: Callable[[HostError], None],
+    wait: Callable[[float], object],
+) -> None:
+    seen = False
+    while True:
+        try:
+            with closing(client.lines("/status/stream")) as pages:
+                for page in pages:
+                    seen = True
+                    show(_checked(page))
+        except NoHostError as error:
+            if not seen:
+                raise
+            gone(error)
+        except CapacityError as error:
+            gone(error)
+        except KeyboardInterrupt:
+            return
+        try:
+            wait(_RETRY_S)
+        except KeyboardInterrupt:
+            return
+
+
+def _write(page: Mapping[str, object], console: Console, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(orjson.dumps(page))
+    else:
+        print_status(page, console)
+        console.print()
+
+
+def fetch_status(client: AdminClient) -> Mapping[str, object]:
     """The host's status page."""
-    host, port = _address(url)
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    try:
-        connection.request("GET", "/status")
-        answer = connection.getresponse()
-        body = answer.read(_MAX_PAGE_BYTES)
-        page = orjson.loads(body) if answer.status == HTTPStatus.OK else None
-    except orjson.JSONDecodeError:
-        page = None
-    except (OSError, UnicodeError, http.client.HTTPException) as error:
-        # A host name that no resolver takes is a UnicodeError.
-        raise CapacityError("UNAVAILABLE", f"no host answers at {url!r}: {error}", hint=_START) from error
-    finally:
-        connection.close()
-    if not isinstance(page, dict) or not page.keys() >= {"version", "ready", "plugins", "endpoints"}:
-        raise CapacityError("UNAVAILABLE", f"{url!r} does not answer as a hotbay host does", hint=_START)
+    return _checked(client.get("/status"))
+
+
+def _checked(page: Mapping[str, object]) -> Mapping[str, object]:
+    if not page.keys() >= _WANTED:
+        hint = "use the command of the host's own version"
+        raise CapacityError("UNAVAILABLE", "what answers is no hotbay host of this version", hint=hint)
     return page
 
 
-def _address(url: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise click.UsageError(f"--url: {error}: expected http://HOST:PORT, found {url!r}") from error
-    if parts.scheme != "http" or not parts.hostname:
-        raise click.UsageError(f"--url: expected http://HOST:PORT, found {url!r}")
-    return parts.hostname, port or 80
+def print_status(page: Mapping[str, object], console: Console) -> None:
+    """Print a status page for people."""
+    status_sheet(page).print(console)
 
 
-def _texts(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
+def status_sheet(page: Mapping[str, object]) -> Sheet:
+    """The status page for people."""
+    sheet = Sheet()
+    ready = "ready" if page.get("ready") else f"not ready: {', '.join(texts(page.get('not_ready')))}"
+    sheet.say(f"hotbay {page.get('version')} · {ready} · isolation {page.get('isolation')}")
+    plugins = rows(page.get("plugins"))
+    sheet.show(_plugins(plugins))
+    for row in plugins:
+        _add_plugin(sheet, row)
+    degraded = _bindings(page)
+    if degraded.rows:
+        sheet.show(degraded, style="red")
+    if sources := rows(page.get("sources")):
+        sheet.show(_sources(sources))
+    _add_endpoints(sheet, rows(page.get("endpoints")))
+    _add_store(sheet, mapping(page.get("store")))
+    for problem in texts(page.get("problems")):
+        sheet.say(f"problem: {problem}", style="red")
+    return sheet
 
 
-def _rows(value: object) -> list[Mapping[str, object]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def _plugins(rows: Sequence[Mapping[str, object]]) -> Grid:
-    cells = []
-    for row in rows:
-        found = row.get("live")
-        live: Mapping[str, object] = found if isinstance(found, dict) else {}
-        cells.append(
+def _plugins(plugins: Sequence[Mapping[str, object]]) -> Grid:
+    lines = []
+    for row in plugins:
+        live = mapping(row.get("live"))
+        lines.append(
             (
-                *_cells(row, ("plugin", "phase")),
-                *_cells(live, ("version", "rev", "generation", "pid")),
-                *_cells(row, ("restarts", "swaps")),
+                *cells({**row, "phase": _phase(row)}, ("plugin", "phase")),
+                *cells(live, ("version", "rev")),
+                *cells(mapping(row.get("candidate")), ("rev",)),
+                _target(row, live),
+                *cells(live, ("generation", "pid")),
+                *cells(row, ("leases", "restarts", "swaps")),
             )
         )
-    names = ("plugin", "phase", "version", "rev", "generation", "pid", "restarts", "swaps")
-    return Grid(names, (0, 0, 5, 2, 3, 1, 1, 4), tuple(cells))
+    names = (
+        "plugin", "phase", "version", "rev", "candidate", "target", "generation", "pid", "leases", "restarts", "swaps",
+    )  # fmt: skip
+    return Grid(names, (0, 0, 5, 2, 2, 6, 3, 1, 7, 1, 4), tuple(lines))
+
+
+def _phase(row: Mapping[str, object]) -> str:
+    return f"{row.get('phase')} (paused)" if row.get("paused") else str(row.get("phase"))
+
+
+def _target(row: Mapping[str, object], live: Mapping[str, object]) -> str:
+    """The build that is wanted, while another one is live: the beginning of its digest tells it apart."""
+    target = row.get("target")
+    if not isinstance(target, str) or target == live.get("digest"):
+        return UNKNOWN
+    return cell(target[:_DIGEST_CHARS])
+
+
+def _add_plugin(sheet: Sheet, row: Mapping[str, object]) -> None:
+    """What there is to say of a plugin beside its row: what it fetches, what decides, what it waits for, what failed."""
+    name = row.get("plugin")
+    progress = mapping(row.get("progress"))
+    done, total = progress.get("bytes"), progress.get("total_bytes")
+    if isinstance(done, int):
+        what = "its environment is built" if progress.get("phase") == "environment" else "is downloaded"
+        sheet.bar(Bar(f"{name} {what}", done, total if isinstance(total, int) else 0))
+    if verdict := mapping(row.get("verdict")):
+        sheet.say(f"{name}: {_verdict(verdict)}", style="red" if verdict.get("ruling") == "fail" else "")
+    asked = " ".join(texts(row.get("asked"))) or "CAP…"
+    for digest in texts(row.get("awaiting_grant")):
+        sheet.say(f"{name}: {digest} asks for more than is granted: `hotbay grant {name} {asked}` allows it")
+    if cold := row.get("cold"):
+        sheet.say(f"{name}: began without the state of its predecessor: {cold}")
+    if isinstance(retry_s := row.get("retry_in_s"), int | float):
+        sheet.say(f"{name}: goes on by itself in {retry_s:g} s")
+    error = row.get("last_error")
+    if isinstance(error, dict):
+        sheet.say(_error(row, error), style="red")
+
+
+def _verdict(verdict: Mapping[str, object]) -> str:
+    """The figure that decides, candidate against live."""
+    form = _mebibytes if verdict.get("figure") == "memory" else "{:.2%}".format
+    values = [verdict.get(name) for name in ("candidate", "live", "bound")]
+    candidate, live, bound = (form(value) if isinstance(value, int | float) else UNKNOWN for value in values)
+    limit_s = verdict.get("limit_s")
+    over = f" over {limit_s * 1000:.3g} ms" if isinstance(limit_s, int | float) else ""
+    figure = str(verdict.get("figure")).replace("_", " ")
+    return f"{verdict.get('ruling')}: {figure}{over} {candidate}, of the live one {live}, allowed {bound}"
+
+
+def _mebibytes(count: float) -> str:
+    return f"{count / 2**20:.0f} MiB"
 
 
 def _error(row: Mapping[str, object], error: Mapping[str, object]) -> str:
-    generation, ago = error.get("generation"), _ago(error.get("s_ago"))
-    parts = [f"generation {generation}"] * (generation is not None) + [ago] * (ago != UNKNOWN)
+    generation, since = error.get("generation"), ago(error.get("s_ago"))
+    parts = [f"generation {generation}"] * (generation is not None) + [since] * (since != UNKNOWN)
     where = f" ({', '.join(parts)})" if parts else ""
     hint = f". {error['hint']}" if error.get("hint") else ""
     return f"{row.get('plugin')}: last error{where}: {error.get('code')}: {error.get('message')}{hint}"
@@ -131,50 +216,45 @@ def _error(row: Mapping[str, object], error: Mapping[str, object]) -> str:
 def _bindings(page: Mapping[str, object]) -> Grid:
     """Those that ever did without their plugin's answer."""
     names = ("ref", "type", "point", "on_failure", "degraded", "last_reason")
-    rows = tuple(
-        (*_cells(row, names), _ago(row.get("last_s_ago"))) for row in _rows(page.get("bindings")) if row.get("degraded")
+    lines = tuple(
+        (*cells(row, names), ago(row.get("last_s_ago"))) for row in rows(page.get("bindings")) if row.get("degraded")
     )
     shown = ("binding", "type", "point", "on failure", "degraded", "last reason", "last")
-    return Grid(shown, (0, 4, 3, 2, 0, 0, 1), rows)
+    return Grid(shown, (0, 4, 3, 2, 0, 0, 1), lines)
 
 
-def _endpoints(rows: Sequence[Mapping[str, object]]) -> Grid:
+def _sources(sources: Sequence[Mapping[str, object]]) -> Grid:
+    names = ("source", "state", "scans", "problems", "last_error")
+    return Grid(
+        ("source", "state", "scans", "problems", "last error"),
+        (0, 0, 4, 3, 1),
+        tuple(cells(row, names) for row in sources),
+    )
+
+
+def _add_endpoints(sheet: Sheet, endpoints: Sequence[Mapping[str, object]]) -> None:
     names = ("id", "url", "state", "in_flight", "waiting", "running", "kv_usage", "scrape_errors")
     shown = ("endpoint", "url", "state", "in flight", "waiting", "running", "kv usage", "scrape errors")
-    return Grid(shown, (0, 4, 1, 0, 0, 2, 3, 5), tuple(_cells(row, names) for row in rows))
+    sheet.show(Grid(shown, (0, 4, 1, 0, 0, 2, 3, 5), tuple(cells(row, names) for row in endpoints)))
+    failing = [row for row in endpoints if row.get("scrape_errors") and row.get("last_scrape_error")]
+    for row in failing[:_SCRAPE_ERRORS_SHOWN]:
+        message = str(row["last_scrape_error"])
+        short = message if len(message) <= _SCRAPE_ERROR_CHARS else message[:_SCRAPE_ERROR_CHARS] + "…"
+        sheet.say(f"{row.get('id')}: {row['scrape_errors']} scrapes failed, the last one: {short}")
+    if len(failing) > _SCRAPE_ERRORS_SHOWN:
+        sheet.say(f"{len(failing) - _SCRAPE_ERRORS_SHOWN} more endpoints have failed scrapes: see -o json")
 
 
-def _cells(row: Mapping[str, object], names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(cell(row.get(name)) for name in names)
-
-
-def _ago(value: object) -> str:
-    """How long ago, as people say it."""
-    if not isinstance(value, int | float):
-        return UNKNOWN
-    for unit, length_s in (("h", 3600), ("min", 60)):
-        if value >= 2 * length_s:
-            return f"{value / length_s:.0f} {unit} ago"
-    return f"{value:.0f} s ago"
-
-
-def _say(console: Console, text: str, *, style: str | None = None) -> None:
-    """Text, not markup: what plugins and endpoints call themselves may have brackets."""
-    console.print(Text(cell(text), style=style or ""), soft_wrap=not console.is_terminal)
-
-
-def _show(console: Console, grid: Grid, *, style: str | None = None) -> None:
-    if not console.is_terminal:
-        for line in grid.lines():
-            console.print(Text(line), soft_wrap=True)
+def _add_store(sheet: Sheet, store: Mapping[str, object]) -> None:
+    used, budget, free = (store.get(name) for name in ("bytes", "budget_bytes", "free_bytes"))
+    if not isinstance(used, int):
         return
-    fitted = grid.fitted(console.width)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", style=style or "")
-    for name in fitted.names:
-        table.add_column(Text(name), overflow="fold")
-    for row in fitted.rows:
-        table.add_row(*(Text(text, style=style or "") for text in row))
-    console.print(table)
-    left_out = grid.without(fitted)
-    if left_out:
-        console.print(Text(f"left out for want of room: {', '.join(left_out)}", style="dim"))
+    parts = [f"store: {size(used)}"]
+    if isinstance(budget, int):
+        parts.append(f"of {size(budget)}")
+    if isinstance(free, int):
+        parts.append(f"· {size(free)} free on its disk")
+    alarm = bool(store.get("alarm"))
+    if alarm:
+        parts.append("· nearly full: `hotbay gc` removes what nothing needs")
+    sheet.say(" ".join(parts), style="red" if alarm else "")

@@ -9,37 +9,38 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio
 import click
 import orjson
 
-from hotbay.app import binding_options
+from hotbay.cli.environment import environment
 from hotbay.cli.exit_codes import EXIT_CONFIG
-from hotbay.cli.run import Given, environment, load_scheduling
+from hotbay.cli.files import ENDPOINTS, kind_of, read_text
+from hotbay.cli.run import Given, load_scheduling
 from hotbay.config.data_parameters import read_data_layer
-from hotbay.config.documents import Document, decode_text, load_document, refuse
-from hotbay.config.host_config import API_VERSION as HOST_VERSION
+from hotbay.config.documents import load_document, refuse
 from hotbay.config.host_config import KIND as HOST_KIND
-from hotbay.config.host_config import HostConfig, Source, host_config_schema, load_host_config
-from hotbay.config.picker_config import API_VERSION as PICKER_VERSION
-from hotbay.config.picker_config import DEPRECATED_API_VERSION, load_picker_config
+from hotbay.config.host_config import HostConfig, host_config_schema, load_host_config
 from hotbay.config.picker_config import KIND as PICKER_KIND
-from hotbay.config.reload import read_content
-from hotbay.config.wording import described, nearest
+from hotbay.config.picker_config import load_picker_config
+from hotbay.config.source_config import BUNDLED, Source
 from hotbay.datalayer.endpoint_documents import read_endpoints
-from hotbay.errors import InputError, Place, Problem
+from hotbay.errors import InputError, PackageError, Place, Problem
 from hotbay.packages.bundled import Part, absent, bundled_folder
-from hotbay.packages.sources.directory import DirectorySource, Offer
+from hotbay.packages.sources.folder import DirectorySource
+from hotbay.packages.sources.oci_layout import OciLayoutSource
+from hotbay.packages.sources.source import Offer
 from hotbay.rollout.deployment import resolve
 from hotbay.scheduling.registry import TypeIndex
+from hotbay.wishes import binding_options
 
-_ENDPOINTS: Final = "endpoint file"
-_PICKER_VERSIONS: Final = (PICKER_VERSION, DEPRECATED_API_VERSION)
 _UNCHECKED: Final = {
     HOST_KIND: "parameters are the plugins' own and were not checked",
     PICKER_KIND: "types and parameters of plugins were not checked: a HostConfig's check looks the types up",
-    _ENDPOINTS: "no endpoint was asked",
+    ENDPOINTS: "no endpoint was asked",
 }
 """What being valid does not say."""
+_NEAR: Final = (BUNDLED, "directory", "oci_layout")
 
 
 def validate_files(files: Sequence[Path]) -> int:
@@ -59,19 +60,19 @@ def validate_files(files: Sequence[Path]) -> int:
 
 def validate_file(path: Path) -> str:
     """Return the kind of a valid file, whose warnings are printed. Raises `InputError`."""
-    text = _read(path)
+    text = read_text(path)
     document = load_document(text, file=str(path))
     if document.value is None:
         hint = "write at least apiVersion and kind"
         raise InputError([Problem("EMPTY_CONFIG", "the document is empty", Place(str(path)), hint=hint)])
-    kind = _kind(document)
+    kind = kind_of(document)
     if kind == HOST_KIND:
         base = path.resolve().parent
         host = load_host_config(
             text, file=str(path), base_directory=base, environment=environment(), is_root=os.geteuid() == 0
         )
         _check_host(host, path, base)
-    elif kind == _ENDPOINTS:
+    elif kind == ENDPOINTS:
         read = read_endpoints(document)
         refuse(read.problems)
         _warn(read.warnings)
@@ -82,40 +83,23 @@ def validate_file(path: Path) -> str:
     return kind
 
 
-def _kind(document: Document) -> str:
-    """What the document is, or is meant to be; the reader of that kind then reports a kind that is mistyped."""
-    value = document.value if isinstance(document.value, dict) else {}
-    kind, version = value.get("kind"), value.get("apiVersion")
-    if kind is None:
-        if version == HOST_VERSION:
-            return HOST_KIND
-        return _ENDPOINTS if "endpoints" in value else PICKER_KIND
-    guess = nearest(kind, (HOST_KIND, PICKER_KIND)) if isinstance(kind, str) else None
-    if guess is None and version == HOST_VERSION:
-        guess = HOST_KIND
-    if guess is None and version not in _PICKER_VERSIONS:
-        expected = f"{HOST_KIND} or {PICKER_KIND}"
-        place = document.place(("kind",))
-        raise InputError(
-            [
-                Problem(
-                    "CONFIG_INVALID", "not a kind of file that hotbay reads", place, "kind", expected, described(kind)
-                )
-            ]
-        )
-    return guess or PICKER_KIND
-
-
 def _check_host(host: HostConfig, path: Path, base: Path) -> None:
     """Raises `InputError` with all that is wrong around a HostConfig that is valid by itself."""
     problems = _missing_folders(host)
-    offers, unusable = _look_at_sources(host)
+    offers, unusable = anyio.run(_look_at_sources, host)
+    far = [source.name for source in host.sources if source.fetch != "off" and source.place_kind not in _NEAR]
     try:
-        picker, _ = load_scheduling(host, Given(config_file=path), base, _read)
+        picker, _ = load_scheduling(host, Given(config_file=path), base, read_text)
         index = TypeIndex.build(((o.manifest.id, o.manifest.types) for o in offers), host.types)
         resolve(picker, index, binding_options(host), unusable=unusable)
     except InputError as error:
-        raise InputError([*problems, *error.problems]) from error
+        # A source that was not asked may offer what these packages do not.
+        found = [problem for problem in error.problems if problem.code != "UNKNOWN_TYPE" or not far]
+        if problems or found:
+            raise InputError([*problems, *found]) from error
+        _warn(error.problems)
+        _warn([Problem("UNKNOWN_TYPE", f"not asked, and may offer the type: {', '.join(far)}")])
+        return
     if problems:
         raise InputError(problems)
     _warn((*picker.warnings, *unusable))
@@ -125,38 +109,46 @@ def _missing_folders(host: HostConfig) -> list[Problem]:
     problems = []
     for index, source in enumerate(host.sources):
         folder = _folder(source)
-        if source.fetch == "off" or folder.is_dir():
+        if source.fetch == "off" or folder is None or folder.is_dir():
             continue
-        if source.directory is None:
+        if source.place_kind == BUNDLED:
             problems.append(absent(Part.PACKAGES))
             continue
+        kind = source.place_kind
         message = f"the folder of source '{source.name}' is not there: {folder}"
-        place = host.place("sources", index, "directory")
-        hint = "create it, or correct the source's directory"
-        problems.append(Problem("FETCH_FAILED", message, place, f"sources[{index}].directory", hint=hint))
+        place = host.place("sources", index, kind)
+        hint = f"create it, or correct the source's {kind}"
+        problems.append(Problem("FETCH_FAILED", message, place, f"sources[{index}].{kind}", hint=hint))
     return problems
 
 
-def _look_at_sources(host: HostConfig) -> tuple[list[Offer], list[Problem]]:
+async def _look_at_sources(host: HostConfig) -> tuple[list[Offer], list[Problem]]:
     """What the folders that are there offer now, and what in them is of no use."""
-    scans = [
-        DirectorySource(_folder(source), source.name, dev=source.dev).scan()
-        for source in host.sources
-        if source.fetch != "off" and _folder(source).is_dir()
-    ]
-    return [o for scan in scans for o in scan.offers], [problem for scan in scans for problem in scan.problems]
+    offers: list[Offer] = []
+    problems: list[Problem] = []
+    for source in host.sources:
+        folder = _folder(source)
+        if source.fetch == "off" or folder is None or not folder.is_dir():
+            continue
+        kind = OciLayoutSource if source.place_kind == "oci_layout" else DirectorySource
+        opened = kind(folder, source.name, dev=source.dev)
+        try:
+            scan = await opened.scan()
+        except PackageError as error:
+            problems.append(Problem(error.code, error.message, Place(str(folder)), hint=error.hint))
+            continue
+        finally:
+            await opened.close()
+        offers += scan.offers
+        problems += scan.problems
+    return offers, problems
 
 
-def _folder(source: Source) -> Path:
-    return source.directory or bundled_folder(Part.PACKAGES)
-
-
-def _read(path: Path) -> str:
-    content = read_content(path)
-    if content.data is None:
-        problem = Problem("CONFIG_INVALID", f"cannot be read: {content.error}", Place(str(path)), hint="check its name")
-        raise InputError([problem])
-    return decode_text(content.data, file=str(path))
+def _folder(source: Source) -> Path | None:
+    """Where on this machine the source's packages lie, if they do."""
+    if source.place_kind not in _NEAR:
+        return None
+    return source.directory or source.oci_layout or bundled_folder(Part.PACKAGES)
 
 
 def _warn(warnings: Iterable[Problem]) -> None:

@@ -5,7 +5,11 @@ Both are ordinary files: what stands here can be copied and used with `hotbay ru
 
 from collections.abc import Sequence
 
-__all__ = ["PICKER", "host_config"]
+__all__ = ["ADMIN", "PICKER", "STATE", "host_config"]
+
+STATE = "state"
+ADMIN = "admin.sock"
+"""The host's state directory, beside its configuration, and the socket in it that tells its status."""
 
 PICKER = """\
 # Load and prefix affinity together. Three packages, so three plugin processes: standard, prefix-cache, least-loaded.
@@ -49,7 +53,12 @@ bindings:
   load: {{deadline: 1s}}
   prefixes: {{deadline: 1s}}
   prefix: {{deadline: 1s}}
-swap: {{drain: 5s}}
+# Short enough to be seen: the defaults watch a new version for most of a minute.
+swap:
+  shadow: {{sample: 0.5, calls: 20, for: 1s}}
+  canary: {{share: 0.2, for: 2s, min_requests: 5}}
+  guard: {{for: 2s, calls: 10}}
+  drain: 5s
 isolation: {{level: none}}
 logging: {{level: warning, format: text}}
 scrape: {{interval: 100ms}}

@@ -7,18 +7,23 @@ killed are those of a host that knows nothing of the demo.
 import http.client
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 
 from hotbay.demo.background import Background
+from hotbay.demo.configuration import ADMIN, STATE
 from hotbay.demo.gauges import Counters, GaugeError, HostStatus, read_counters, read_status
 from hotbay.errors import CapacityError
+from hotbay.gateway.admin_connection import AdminConnection
 
 __all__ = ["HostProcess"]
+
+W = TypeVar("W")
 
 READY_TIMEOUT_S: Final = 90.0
 """Three environments are built and three interpreters started on a machine that may have one free core."""
@@ -33,8 +38,9 @@ _TETHER: Final = str(Path(__file__).with_name("tether.py"))
 class HostProcess:
     """One running host. `url` is known once `wait_ready` has returned."""
 
-    def __init__(self, process: Background) -> None:
+    def __init__(self, process: Background, admin: Path) -> None:
         self.url = ""
+        self._admin = admin
         self._process = process
 
     @classmethod
@@ -42,7 +48,7 @@ class HostProcess:
         """Start the process and return at once. It keeps everything below `home` and dies with `parent`."""
         command = [sys.executable, _TETHER, str(parent), sys.executable, "-m", "hotbay.cli", "run", "-c", str(config)]
         environment = {"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin", "HOME": str(home), "OMP_NUM_THREADS": "1"}
-        return cls(Background.start(command, log, environment))
+        return cls(Background.start(command, log, environment), config.parent / STATE / ADMIN)
 
     @property
     def pid(self) -> int:
@@ -79,15 +85,15 @@ class HostProcess:
 
     async def status(self) -> HostStatus:
         """The status page now. Raises `CapacityError` when the host does not answer."""
-        return read_status(await self._page("/status"))
+        return read_status(await self._page("/status", _fetch_status, self._admin))
 
     async def counters(self) -> Counters:
         """The metrics page now. Raises `CapacityError` when the host does not answer."""
-        return read_counters(await self._page("/metrics"))
+        return read_counters(await self._page("/metrics", _fetch, self.url))
 
-    async def _page(self, path: str) -> bytes:
+    async def _page(self, path: str, fetch: Callable[[W, str], bytes], at: W) -> bytes:
         try:
-            return await anyio.to_thread.run_sync(_fetch, self.url, path)
+            return await anyio.to_thread.run_sync(fetch, at, path)
         except (OSError, http.client.HTTPException, GaugeError) as error:
             raise self._failure(f"does not answer {path}: {error!r}") from error
 
@@ -108,7 +114,14 @@ class HostProcess:
 
 def _fetch(url: str, path: str) -> bytes:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PAGE_TIMEOUT_S)
+    return _read(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PAGE_TIMEOUT_S), path)
+
+
+def _fetch_status(admin: Path, path: str) -> bytes:
+    return _read(AdminConnection(admin, PAGE_TIMEOUT_S), path)
+
+
+def _read(connection: http.client.HTTPConnection, path: str) -> bytes:
     try:
         connection.request("GET", path)
         return connection.getresponse().read()

@@ -14,7 +14,7 @@ from hotbay.gateway.inference import CHAT_PATH, COMPLETIONS_PATH, parse_inferenc
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.pick import PickTable, outcome_of
 from hotbay.gateway.routes import Match, Route, match_route
-from hotbay.gateway.seams import ListEndpoints, NotReady, Router, StatusPage
+from hotbay.gateway.seams import ListEndpoints, NotReady, Router
 from hotbay.gateway.turn import Turn
 from hotbay.observe.metrics import CONTENT_TYPE
 from hotbay.scheduling.decision import Picked, Rejected
@@ -36,24 +36,22 @@ class Dispatcher:
         *,
         endpoints: ListEndpoints,
         not_ready: NotReady,
-        status: StatusPage | None,
         random: Random,
     ) -> None:
         self._router = router
         self._shared = shared
         self._endpoints = endpoints
         self._not_ready = not_ready
-        self._status = status
         self._random = random
-        self.picks = PickTable(shared.limits.pick_s, shared.limits.picks)
+        self.picks: PickTable[Picked] = PickTable(shared.limits.pick_s, shared.limits.picks)
         self._routes: dict[Route, Callable[[Turn, Match], None]] = {
             Route.CHAT: self._inference,
             Route.COMPLETIONS: self._inference,
             Route.MODELS: self._models,
             Route.HEALTH: lambda turn, match: turn.reply(Answer(200, b"ok\n", b"text/plain")),
+            Route.LIVE: lambda turn, match: turn.reply(Answer(200, b"ok\n", b"text/plain")),
             Route.READY: self._ready,
             Route.METRICS: self._metrics,
-            Route.STATUS: self._status_page,
             Route.PICK: self._pick,
             Route.PICK_DONE: self._pick_done,
         }
@@ -69,9 +67,9 @@ class Dispatcher:
 
     def expire(self, now: float) -> None:
         """Settle the picks that nobody settled in time."""
-        for endpoint_id in self.picks.expire(now):
+        for pick in self.picks.expire(now):
             self._shared.metrics.picks_expired += 1
-            self._shared.ledger.finished(endpoint_id)
+            self._shared.ledger.finished(pick.endpoint.id)
 
     def _inference(self, turn: Turn, match: Match) -> None:
         request = parse_inference(turn.wire, match.path, turn.request_id)
@@ -96,12 +94,6 @@ class Dispatcher:
 
     def _metrics(self, turn: Turn, match: Match) -> None:
         turn.reply(Answer(200, self._shared.metrics.render(), CONTENT_TYPE.encode()))
-
-    def _status_page(self, turn: Turn, match: Match) -> None:
-        if self._status is None:
-            turn.refuse(Refusal(404, "not-found", "This host shows no status here."))
-        else:
-            turn.reply(json_answer(200, self._status()))
 
     def _pick(self, turn: Turn, match: Match) -> None:
         wanted = next((value for name, value in turn.wire.headers if name == _PICK_PATH_HEADER), CHAT_PATH.encode())
@@ -131,19 +123,20 @@ class Dispatcher:
             names = ", ".join(known.value for known in Outcome)
             turn.refuse(Refusal(400, "unknown-outcome", f"`outcome` must be one of {names}."))
             return
-        endpoint_id = self.picks.settle(match.pick_id)
-        if endpoint_id is None:
+        pick = self.picks.settle(match.pick_id)
+        if pick is None:
             turn.refuse(Refusal(404, "unknown-pick", "There is no such pick, or it is settled or expired."))
             return
-        self._shared.ledger.finished(endpoint_id)
+        self._shared.ledger.finished(pick.endpoint.id)
         self._shared.metrics.outcomes.add((outcome.value,))
+        self._shared.ended(pick, failed=outcome.blames_endpoint, ttft_s=None)
         turn.reply(json_answer(200, {"outcome": outcome.value}))
 
 
 class _Pick:
     """A `/pick` whose decision is under way."""
 
-    def __init__(self, turn: Turn, request: InferenceRequest, shared: Upstreams, picks: PickTable) -> None:
+    def __init__(self, turn: Turn, request: InferenceRequest, shared: Upstreams, picks: PickTable[Picked]) -> None:
         self._turn: Turn | None = turn
         self._request = request
         self._shared = shared
@@ -160,7 +153,7 @@ class _Pick:
             return
         pick_id = secrets.token_urlsafe(12)
         self._shared.ledger.started(decision.endpoint.id)
-        self._picks.hold(pick_id, decision.endpoint.id, asyncio.get_running_loop().time())
+        self._picks.hold(pick_id, decision, asyncio.get_running_loop().time())
         authority = decision.endpoint.authority
         fallbacks = [endpoint.authority for endpoint in decision.fallbacks]
         value = {

@@ -20,7 +20,7 @@ from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.pool import Dial, DialFailure, Pool
 from hotbay.gateway.response_reader import ResponseReader
-from hotbay.gateway.seams import Completed, Ledger
+from hotbay.gateway.seams import Completed, Ended, Ledger
 from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import UpstreamConnection
 from hotbay.observe.metrics import Metrics
@@ -42,6 +42,7 @@ class Upstreams:
     metrics: Metrics
     limits: GatewayLimits
     cancel: Callable[[InferenceRequest], None]
+    ended: Ended
     completed: Completed | None = None
 
 
@@ -71,6 +72,7 @@ class Exchange:
         self._connection: UpstreamConnection | None = None
         self._dial: Dial | None = None
         self._framing = Framing.NONE
+        self._keeps_alive = False
         self._status = 0
         self._sent_bytes = 0
         self._ttft_s: float | None = None
@@ -150,9 +152,8 @@ class Exchange:
         """Relay the last of it, settle, and give the client back."""
         self._connection = None
         self._relay(reader)
-        keep_alive = self._turn.keep_alive and self._framing is not Framing.CLOSE
         self._end(Outcome.FINISHED)
-        self._turn.client.turn_done(keep_alive=keep_alive)
+        self._turn.client.turn_done(keep_alive=self._keeps_alive)
 
     def _relay(self, reader: ResponseReader) -> None:
         out: list[bytes] = []
@@ -187,13 +188,15 @@ class Exchange:
         wire = self._turn.wire
         self._status = reader.status
         self._framing = response_framing(reader.status, reader.length, http_1_0=wire.http_1_0)
+        # What the head says holds at the end, also when a drain began in between: the client may send at once.
+        self._keeps_alive = self._turn.keep_alive and self._framing is not Framing.CLOSE
         return response_head(
             reader.status,
             reader.reason,
             reader.headers,
             framing=self._framing,
             length=reader.length,
-            keep_alive=self._turn.keep_alive and self._framing is not Framing.CLOSE,
+            keep_alive=self._keeps_alive,
             http_1_0=wire.http_1_0,
             request_id=self._turn.request_id,
             destination=self._destination,
@@ -273,6 +276,8 @@ class Exchange:
         if endpoint is None:
             return
         self._shared.metrics.outcomes.add((outcome.value,))
+        if self._picked is not None:
+            self._shared.ended(self._picked, failed=outcome.blames_endpoint or self._status >= 500, ttft_s=self._ttft_s)
         if self._shared.completed is not None and self._request is not None and self._picked is not None:
             self._shared.completed(self._request, self._picked, endpoint, outcome, first_byte=self._status != 0)
 

@@ -6,6 +6,8 @@ One per process and event loop. The data path is callbacks only; the coroutines 
 import asyncio
 import logging
 import secrets
+import socket
+from collections.abc import Sequence
 from random import Random
 
 import anyio
@@ -15,7 +17,7 @@ from hotbay.gateway.exchange import Upstreams
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.pool import Pool
 from hotbay.gateway.request_ids import request_ids
-from hotbay.gateway.seams import Completed, Ledger, ListEndpoints, NotReady, Router, StatusPage
+from hotbay.gateway.seams import Completed, Ledger, ListEndpoints, NotReady, Router
 from hotbay.gateway.server import ClientConnection
 from hotbay.observe.metrics import Metrics
 
@@ -35,7 +37,6 @@ class Gateway:
         metrics: counted into, and shown at `/metrics`.
         endpoints: the live endpoints, for requests that need no decision.
         not_ready: reasons why `/readyz` must say no; empty when ready.
-        status: what `/status` shows; absent: 404.
         completed: told once about the end of every picked request.
         limits: see `GatewayLimits`.
         random: chooses among endpoints where no decision is made.
@@ -49,7 +50,6 @@ class Gateway:
         metrics: Metrics,
         endpoints: ListEndpoints,
         not_ready: NotReady,
-        status: StatusPage | None = None,
         completed: Completed | None = None,
         limits: GatewayLimits | None = None,
         random: Random | None = None,
@@ -61,10 +61,9 @@ class Gateway:
         self.pool = Pool(self.limits, metrics)
         self._dispatcher = Dispatcher(
             router,
-            Upstreams(self.pool, ledger, metrics, self.limits, router.cancel, completed),
+            Upstreams(self.pool, ledger, metrics, self.limits, router.cancel, router.outcome, completed),
             endpoints=endpoints,
             not_ready=not_ready,
-            status=status,
             random=random or Random(secrets.randbits(64)),  # noqa: S311 - spreads load, keeps no secret
         )
         self._connections: set[ClientConnection] = set()
@@ -82,10 +81,26 @@ class Gateway:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address that is listened on (port 0 means any free one)."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: ClientConnection(self), host, port, backlog=_BACKLOG)
+        return self._serves(await loop.create_server(lambda: ClientConnection(self), host, port, backlog=_BACKLOG))
+
+    async def listen_on(self, sockets: Sequence[socket.socket]) -> tuple[str, int]:
+        """Accept connections on sockets that listen already, at least one; returns the address of the first."""
+        loop = asyncio.get_running_loop()
+        addresses = [
+            self._serves(await loop.create_server(lambda: ClientConnection(self), sock=given, backlog=_BACKLOG))
+            for given in sockets
+        ]
+        return addresses[0]
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """What is listened on, for a successor: each end may close its own."""
+        return [given for server in self._servers for given in server.sockets]
+
+    def _serves(self, server: asyncio.Server) -> tuple[str, int]:
         self._servers.append(server)
         if self._timer is None:
-            self._timer = loop.call_later(self.limits.tick_s, self._tick)
+            self._timer = asyncio.get_running_loop().call_later(self.limits.tick_s, self._tick)
         address = server.sockets[0].getsockname()
         logger.info("gateway listens host=%s port=%d", address[0], address[1])
         return address[0], address[1]
@@ -113,15 +128,18 @@ class Gateway:
         self._dispatcher.expire(now)
         self.pool.sweep(now)
 
-    async def drain(self, window_s: float) -> bool:
+    async def drain(self, window_s: float, *, accepts: bool = True) -> bool:
         """Say "not ready", close what is idle, let answers under way end; then close. True when all of them ended.
 
         New connections are served for the first half of the window, while balancers learn that this host goes away;
-        the second half belongs to what has begun.
+        the second half belongs to what has begun. `accepts` False: a successor takes new connections from now on.
         """
         self.draining = True
+        if not accepts:
+            for server in self._servers:
+                server.close()
         for connection in list(self._connections):
-            connection.close_if_idle()
+            connection.close_when_idle()
         with anyio.move_on_after(window_s / 2):
             await self._empty.wait()
         for server in self._servers:

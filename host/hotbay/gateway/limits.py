@@ -24,6 +24,7 @@ class GatewayLimits:
         head_s: from a request's first byte to the end of its headers.
         body_s: longest silence inside a request's body.
         keep_alive_s: how long a client connection may stay open between requests.
+        drain_idle_s: how long a client connection has to be quiet before a drain closes it.
         linger_s: how long input is discarded after an answer that closes, so that the answer is not lost to a reset.
         tick_s: how often deadlines are looked at; a timeout fires up to this much late.
         pick_s: how long a `/pick` may stay unsettled.
@@ -43,6 +44,7 @@ class GatewayLimits:
     head_s: float = 30.0
     body_s: float = 60.0
     keep_alive_s: float = 75.0
+    drain_idle_s: float = 1.0
     linger_s: float = 1.0
     tick_s: float = 0.25
     pick_s: float = 60.0

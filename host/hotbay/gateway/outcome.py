@@ -12,3 +12,8 @@ class Outcome(enum.StrEnum):
     CLIENT_DISCONNECT = "client-disconnect"
     UPSTREAM_ERROR = "upstream-error"
     TIMEOUT = "timeout"
+
+    @property
+    def blames_endpoint(self) -> bool:
+        """Whether the endpoint did not do its part."""
+        return self in (Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT)

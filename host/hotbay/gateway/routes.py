@@ -22,9 +22,9 @@ class Route(enum.StrEnum):
     COMPLETIONS = "completions"
     MODELS = "models"
     HEALTH = "health"
+    LIVE = "livez"
     READY = "readyz"
     METRICS = "metrics"
-    STATUS = "status"
     PICK = "pick"
     PICK_DONE = "pick-done"
     UNKNOWN = "unknown"
@@ -44,9 +44,9 @@ _ROUTES: dict[bytes, tuple[Route, bytes]] = {
     b"/v1/completions": (Route.COMPLETIONS, b"POST"),
     b"/v1/models": (Route.MODELS, b"GET"),
     b"/health": (Route.HEALTH, b"GET"),
+    b"/livez": (Route.LIVE, b"GET"),
     b"/readyz": (Route.READY, b"GET"),
     b"/metrics": (Route.METRICS, b"GET"),
-    b"/status": (Route.STATUS, b"GET"),
     b"/pick": (Route.PICK, b"POST"),
 }
 _PATHS = {path: path.decode() for path in _ROUTES}

@@ -1,6 +1,6 @@
 """What the gateway needs from the rest of the host, as Protocols and callables: it imports neither scheduler nor store."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hotbay.datalayer.endpoint import EndpointMetadata
@@ -8,12 +8,11 @@ from hotbay.gateway.outcome import Outcome
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
 
-__all__ = ["Completed", "Decided", "Ledger", "ListEndpoints", "NotReady", "Router", "StatusPage"]
+__all__ = ["Completed", "Decided", "Ended", "Ledger", "ListEndpoints", "NotReady", "Router"]
 
 Decided = Callable[[Picked | Rejected], None]
 ListEndpoints = Callable[[], Sequence[EndpointMetadata]]
 NotReady = Callable[[], Sequence[str]]
-StatusPage = Callable[[], Mapping[str, object]]
 
 
 class Router(Protocol):
@@ -26,6 +25,20 @@ class Router(Protocol):
     def cancel(self, request: InferenceRequest) -> None:
         """Nobody waits for the request's decision any more; nothing happens when it is made already."""
         ...
+
+    def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
+        """Take at most once how a picked request ended: `Ended`; never raise."""
+        ...
+
+
+class Ended(Protocol):
+    """Told at most once about a picked request whose end is known.
+
+    `failed`: the endpoint was the reason, by an error, a missed deadline or an answer of 5xx. `ttft_s` is the time from
+    the request's last byte to the answer's first body byte, None when none came or nobody told.
+    """
+
+    def __call__(self, decision: Picked, /, *, failed: bool, ttft_s: float | None) -> None: ...
 
 
 class Ledger(Protocol):

@@ -70,6 +70,7 @@ class ClientConnection(asyncio.Protocol):
         self._turn: Turn | None = None
         self._stage = _Stage.IDLE
         self._deadline = _NEVER
+        self._quiet_since = 0.0
         self._advancing = False
         self._resuming: asyncio.Handle | None = None
         self._unsent_bytes = 0
@@ -81,7 +82,8 @@ class ClientConnection(asyncio.Protocol):
         set_nodelay(transport)
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else "-"
-        self._deadline = self._clock() + self._limits.head_s
+        self._quiet_since = self._clock()
+        self._deadline = self._quiet_since + self._limits.head_s
         if not self._clients.joined(self):
             self._waiting.append(Refusal(503, "too-many-connections", "Too many clients are connected."))
             self._advance()
@@ -172,6 +174,7 @@ class ClientConnection(asyncio.Protocol):
                 self._stage, self._deadline = _Stage.HEAD, now + self._limits.head_s
         elif self._stage is not _Stage.IDLE:
             self._stage, self._deadline = _Stage.IDLE, now + self._limits.keep_alive_s
+            self._quiet_since = now
 
     def write(self, data: bytes) -> None:
         if self._stage is not _Stage.GONE:
@@ -182,12 +185,14 @@ class ClientConnection(asyncio.Protocol):
         self._turn = None
         if self._stage is _Stage.GONE:
             return
-        if not keep_alive or not self.may_stay_open:
+        if not keep_alive:
             self._close_when_flushed()
             return
         self._advance()
         if self._turn is None and self._stage is not _Stage.LINGERING:
             self._rearm()
+            if not self.may_stay_open:
+                self.close_when_idle()
 
     def _close_when_flushed(self) -> None:
         """Half-close and let the client close: a full close resets unread input, and an answer can get lost with it."""
@@ -202,11 +207,14 @@ class ClientConnection(asyncio.Protocol):
         self._stage = _Stage.GONE
         self._transport.abort()
 
-    def close_if_idle(self) -> None:
-        """Close a connection that owes no answer and has begun no request."""
+    def close_when_idle(self) -> None:
+        """Close a connection that owes no answer and has begun no request, once it was quiet for `drain_idle_s`.
+
+        A busy client's next request crosses with a close that comes at once, and most cannot be sent again: it gets its
+        answer, which says that the connection ends.
+        """
         if self._stage is _Stage.IDLE and self._turn is None and not self._waiting:
-            self._stage = _Stage.GONE
-            self._transport.close()
+            self._deadline = min(self._deadline, self._quiet_since + self._limits.drain_idle_s)
 
     def look_at_clock(self, now: float) -> None:
         """End what has taken too long."""

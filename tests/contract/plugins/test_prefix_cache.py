@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import pytest
-from hotbay_prefix_cache import plugin
+from hotbay_prefix_cache import plugin, state
 from hotbay_prefix_cache.index import PrefixIndex, rows_of
 from hotbay_sdk import ParameterError
 from hotbay_sdk.testing import PluginHarness
@@ -278,3 +279,88 @@ def expected_match(model: dict[int, list[int]], asked: list[int]) -> dict[int, i
         if count:
             counts[row] = count
     return counts
+
+
+# -- hand-over -------------------------------------------------------------------------------------
+
+
+def heir(state: bytes, **parameters: int) -> PluginHarness:
+    """The next version's process, with the last one's state."""
+    made = PluginHarness(plugin)
+    made.import_state(state)
+    made.configure("producer", PRODUCER, parameters)
+    return made
+
+
+def test_the_index_moves_to_the_next_version_and_hits_as_before(harness: PluginHarness) -> None:
+    prompts = [[n * 100 + block for block in range(1, 9)] for n in range(40)]
+    for number, prompt in enumerate(prompts):
+        learn(harness, "abc"[number % 3], prompt)
+    before = [matched(harness, prompt) for prompt in prompts]
+    with heir(harness.export_state()) as successor:
+        assert successor.state_of("producer") == "imported"
+        assert [matched(successor, prompt) for prompt in prompts] == before
+        assert sum(map(sum, before)) == 40 * 8
+
+
+def test_the_least_recently_used_block_is_still_the_first_to_go() -> None:
+    with PluginHarness(plugin) as old:
+        old.configure("producer", PRODUCER, {"lruCapacityPerServer": 3})
+        learn(old, "a", [3, 2, 1])
+        learn(old, "a", [2])
+        state = old.export_state()
+    with heir(state, lruCapacityPerServer=3) as successor:
+        learn(successor, "a", [9])
+        found = {block: matched(successor, [block])[0] for block in (1, 2, 3, 9)}
+    assert found == {1: 0, 2: 1, 3: 1, 9: 1}
+
+
+def test_endpoints_that_left_before_the_first_call_are_forgotten(harness: PluginHarness) -> None:
+    learn(harness, "a", [1])
+    learn(harness, "b", [1])
+    with heir(harness.export_state()) as successor:
+        assert matched(successor, [1], {"a": {}, "z": {}, "c": {}}) == [1, 0, 0]
+
+
+def test_another_block_size_starts_cold(harness: PluginHarness) -> None:
+    learn(harness, "a", [1])
+    with heir(harness.export_state(), blockSizeTokens=32) as successor:
+        assert "its blocks have 64 tokens, ours 32" in str(successor.state_of("producer"))
+        assert matched(successor, [1]) == [0, 0, 0]
+        learn(successor, "a", [5])
+        assert matched(successor, [5]) == [1, 0, 0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(1, 2**64 - 1), max_size=8)), max_size=20),
+    st.integers(1, 40),
+)
+def test_any_index_is_the_same_after_the_move_however_its_bytes_are_cut(
+    learned: list[tuple[int, list[int]]], size: int
+) -> None:
+    ids = ["a", "", "c/ü", "d", "e", "f"]
+    index = PrefixIndex()
+    index.follow(ids)
+    for row, hashes in learned:
+        if ids[row]:
+            index.learn(row, hashes, 12)
+    whole = b"".join(state.pieces(index, 16))
+    moved = state.restored([whole[i : i + size] for i in range(0, len(whole), size)], 16, 12)
+    assert list(moved.ids) == ids
+    assert [moved.held_by(row) for row in range(6)] == [index.held_by(row) for row in range(6)]
+    assert moved.block_count == index.block_count
+
+
+@given(st.data())
+def test_damaged_bytes_are_refused_or_an_index_never_anything_else(data: st.DataObject) -> None:
+    index = PrefixIndex()
+    index.follow(["a", "b"])
+    index.learn(0, [1, 2, 3], 9)
+    whole = b"".join(state.pieces(index, 16))
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(state.StateRefusedError):
+        state.restored([whole[:cut]], 16, 9)
+    position, byte = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
+    damaged = whole[:position] + bytes([byte]) + whole[position + 1 :]
+    with suppress(state.StateRefusedError):
+        state.restored([damaged], 16, 9)

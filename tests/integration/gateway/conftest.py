@@ -222,6 +222,7 @@ class RoundRobin:
         self.endpoints = endpoints
         self.requests: list[InferenceRequest] = []
         self.cancelled: list[str] = []
+        self.ends: list[tuple[str, bool, bool]] = []
         self.rejection: Rejected | None = None
         self.held: asyncio.Queue[Callable[[Picked | Rejected], None]] | None = None
 
@@ -234,6 +235,10 @@ class RoundRobin:
 
     def cancel(self, request: InferenceRequest) -> None:
         self.cancelled.append(request.id)
+
+    def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
+        assert ttft_s is None or ttft_s >= 0
+        self.ends.append((decision.endpoint.name, failed, ttft_s is not None))
 
     def decision(self) -> Picked | Rejected:
         if self.rejection is not None:
@@ -396,7 +401,6 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits) -> AsyncIter
             metrics=metrics,
             endpoints=lambda: endpoints,
             not_ready=lambda: reasons,
-            status=lambda: {"generation": 7},
             completed=ends,
             limits=limits,
             random=Random(1),

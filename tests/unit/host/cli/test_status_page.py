@@ -85,6 +85,70 @@ def test_columns_that_are_left_out_are_named():
     assert "left out" not in shown(terminal=True, width=200)
 
 
+def test_candidate_and_target_are_named():
+    live = {**PAGE["plugins"][0]["live"], "digest": "sha256:" + "a" * 64}
+    row = {**PAGE["plugins"][0], "live": live, "candidate": {"rev": 8}, "target": "sha256:" + "b" * 64, "leases": 4}
+    header, line = shown({**PAGE, "plugins": [row]}).splitlines()[1:3]
+    names = "version rev candidate target generation pid leases restarts swaps"
+    assert header.split()[2:] == names.split()
+    assert line.split()[2:] == ["1.0.0", "20261201", "8", "sha256:bbbbbbbbbbbb", "3", "–", "4", "1", "0"]
+    current = {**row, "target": live["digest"]}
+    assert shown({**PAGE, "plugins": [current]}).splitlines()[2].split()[5] == "–"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"phase": "canary", "paused": True}, "canary (paused)"),
+        ({"retry_in_s": 2.5}, "p: goes on by itself in 2.5 s"),
+        ({"cold": "index: too large"}, "p: began without the state of its predecessor: index: too large"),
+        ({"awaiting_grant": ["sha256:ab"]}, "p: sha256:ab asks for more than is granted: `hotbay grant p CAP…`"),
+        (
+            {"verdict": {"ruling": "wait", "figure": "failures", "candidate": 0.001, "live": 0, "bound": 0.01}},
+            "p: wait: failures 0.10%, of the live one 0.00%, allowed 1.00%",
+        ),
+        (
+            {
+                "verdict": {
+                    "ruling": "fail",
+                    "figure": "memory",
+                    "candidate": 7 << 28,
+                    "live": 3 << 20,
+                    "bound": 1 << 28,
+                }
+            },
+            "p: fail: memory 1792 MiB, of the live one 3 MiB, allowed 256 MiB",
+        ),
+        ({"verdict": {"ruling": "fail", "figure": "x", "candidate": None}}, "p: fail: x –, of the live one –"),
+        ({"progress": {"phase": "environment", "bytes": 1, "total_bytes": 1}}, "p its environment is built: 1 bytes"),
+    ],
+)
+def test_what_a_plugin_is_about_is_said(row, said):
+    assert said in shown({**PAGE, "plugins": [{"plugin": "p", **row}]})
+
+
+@pytest.mark.parametrize(
+    ("progress", "said"),
+    [
+        ({"bytes": 0, "total_bytes": 10}, "p is downloaded: 0 bytes of 10 bytes (0 %)"),
+        ({"bytes": 10, "total_bytes": 10}, "p is downloaded: 10 bytes of 10 bytes (100 %)"),
+        ({"bytes": 2048, "total_bytes": None}, "p is downloaded: 2.0 KiB"),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_progress_of_a_download(progress, said):
+    page = {**PAGE, "plugins": [{"plugin": "p", "progress": progress}]}
+    lines = [line for line in shown(page).splitlines() if "downloaded" in line]
+    assert lines == ([] if said is None else [said])
+
+
+def test_store_tells_of_its_alarm_only_when_it_is_on():
+    store = {"bytes": 1 << 20, "budget_bytes": None, "free_bytes": None, "alarm": False}
+    assert shown({**PAGE, "store": store}).splitlines()[-1] == "store: 1.0 MiB"
+    assert "nearly full" in shown({**PAGE, "store": {**store, "alarm": True}})
+
+
 def test_scrape_errors_are_short():
     assert "4 scrapes failed, the last one: cannot connect: " + "y" * 44 + "…" in shown()
 

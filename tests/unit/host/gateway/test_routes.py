@@ -14,6 +14,7 @@ from hypothesis import strategies as st
         (b"POST", b"/v1/completions?a=/b", Match(Route.COMPLETIONS, b"/v1/completions?a=/b", "/v1/completions")),
         (b"GET", b"/v1/models", Match(Route.MODELS, b"/v1/models", "/v1/models")),
         (b"HEAD", b"/health", Match(Route.HEALTH, b"/health", "/health")),
+        (b"GET", b"/livez", Match(Route.LIVE, b"/livez", "/livez")),
         (b"GET", b"http://h:80/readyz", Match(Route.READY, b"/readyz", "/readyz")),
         (b"GET", b"https://h/metrics?x=1", Match(Route.METRICS, b"/metrics?x=1", "/metrics")),
         (b"POST", b"/pick", Match(Route.PICK, b"/pick", "/pick")),

@@ -1,0 +1,168 @@
+"""`hotbay bundle`: the complete packages of a state directory as one OCI image layout, to be carried elsewhere.
+
+Reads the store's own layout, so that it works beside a running host and without one. Every blob is hashed on its way;
+the folder appears under its name whole, or not at all. A blob that is collected meanwhile is an error that says so.
+"""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import orjson
+
+from hotbay.cli.sheet import size
+from hotbay.cli.socket_path import read_host_config
+from hotbay.config.wording import nearest
+from hotbay.errors import CapacityError, InputError, PackageError, Problem, printable
+from hotbay.packages.manifest import Manifest, parse_manifest
+from hotbay.packages.oci import DOCUMENT_LIMIT_BYTES, Descriptor, index_bytes, parse_image, parse_index
+from hotbay.store.digests import Digest, hex_of
+
+__all__ = ["Bundled", "bundle_command", "write_bundle"]
+
+STORE: Final = "store"
+_MARKER_BYTES: Final = b'{"imageLayoutVersion":"1.0.0"}'
+_CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """What a bundle holds, and how many bytes its blobs have."""
+
+    manifests: tuple[Manifest, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    entry: Descriptor
+    manifest: Manifest
+    blobs: tuple[tuple[Digest, int], ...]
+
+
+def bundle_command(out: Path, plugins: Collection[str], config: Path | None, *, as_json: bool) -> None:
+    """Write the bundle of the host with this configuration, and print what is in it. Raises `HostError`."""
+    store = Path(read_host_config(config).state_dir) / STORE
+    bundled = write_bundle(store, out, plugins)
+    packages = [{"plugin": m.id, "version": m.version, "rev": m.rev, "digest": m.digest} for m in bundled.manifests]
+    if as_json:
+        page = {"out": str(out), "packages": packages, "bytes": bundled.size_bytes}
+        click.echo(orjson.dumps(page, option=orjson.OPT_INDENT_2))
+        return
+    for manifest in bundled.manifests:
+        click.echo(printable(f"{manifest.id} {manifest.version} rev {manifest.rev} {manifest.digest}"))
+    click.echo(f"{len(packages)} packages, {size(bundled.size_bytes)} -> {click.format_filename(out)}")
+
+
+def write_bundle(store: Path, out: Path, plugins: Collection[str] = ()) -> Bundled:
+    """Copy what `store` has complete of these plugins, or of all, to the new folder `out`. Blocks.
+
+    Raises:
+        InputError: `out` is taken, a plugin has nothing complete, or there is no store.
+        PackageError: a blob is not what it should be.
+        CapacityError: the copy cannot be written.
+    """
+    packages = [package for package in _packages(store) if not plugins or package.manifest.id in plugins]
+    _check(store, out, packages, plugins)
+    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    try:
+        blobs = {digest: size for package in packages for digest, size in package.blobs}
+        new = aside / "new"
+        (new / "blobs" / "sha256").mkdir(parents=True)
+        for digest, size in blobs.items():
+            _copy(store, new, digest, size)
+        (new / "oci-layout").write_bytes(_MARKER_BYTES)
+        (new / "index.json").write_bytes(index_bytes([package.entry for package in packages]))
+        new.rename(out)
+    except OSError as error:
+        hint = "free space there, or name another folder"
+        raise CapacityError(
+            "RESOURCE_EXHAUSTED", f"{out} cannot be written: {error.strerror or error}", hint=hint
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return Bundled(tuple(package.manifest for package in packages), sum(blobs.values()))
+
+
+def _check(store: Path, out: Path, packages: Collection[_Package], plugins: Collection[str]) -> None:
+    problems = []
+    if out.exists():
+        problems.append(Problem("CONFIG_INVALID", f"{out} exists", hint="name a folder that does not"))
+    elif not out.parent.is_dir():
+        problems.append(Problem("CONFIG_INVALID", f"{out.parent} is no folder", hint="create it first"))
+    found = sorted({package.manifest.id for package in packages})
+    for plugin in sorted(set(plugins) - set(found)):
+        known = nearest(plugin, [package.manifest.id for package in _packages(store)])
+        hint = f"did you mean {known!r}?" if known else "`hotbay status` shows what is complete"
+        problems.append(Problem("UNKNOWN_PLUGIN", f"nothing of {plugin!r} is complete in {store}", hint=hint))
+    if not packages and not problems:
+        hint = "packages are complete after a host ran them"
+        problems.append(Problem("UNKNOWN_PLUGIN", f"nothing is complete in {store}", hint=hint))
+    if problems:
+        raise InputError(problems)
+
+
+def _packages(store: Path) -> list[_Package]:
+    try:
+        index = (store / "index.json").read_bytes()
+    except OSError as error:
+        hint = "name the host's configuration with -c FILE"
+        problem = Problem("CONFIG_INVALID", f"{store} is no store: {error.strerror or error}", hint=hint)
+        raise InputError([problem]) from error
+    found = (_package(store, entry) for entry in parse_index(index, origin=str(store / "index.json")))
+    return [package for package in found if package is not None]
+
+
+def _package(store: Path, entry: Descriptor) -> _Package | None:
+    image = parse_image(_document(store, entry.digest), origin=f"{store}: image {entry.digest}")
+    if not image.is_plugin:
+        return None
+    origin = f"{store}: manifest {image.config.digest}"
+    manifest = parse_manifest(_document(store, image.config.digest), origin=origin)
+    named = [entry, image.config, *image.layers]
+    return _Package(entry, manifest, tuple((one.digest, one.size) for one in named))
+
+
+def _document(store: Path, digest: Digest) -> bytes:
+    try:
+        with _path(store, digest).open("rb") as file:
+            content = file.read(DOCUMENT_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise _gone(store, digest, error) from error
+    if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
+        raise _damaged(store, digest)
+    return content
+
+
+def _copy(store: Path, out: Path, digest: Digest, size: int) -> None:
+    hasher, count = hashlib.sha256(), 0
+    try:
+        source = _path(store, digest).open("rb")
+    except OSError as error:
+        raise _gone(store, digest, error) from error
+    with source, _path(out, digest).open("xb") as target:
+        while chunk := source.read(_CHUNK_BYTES):
+            hasher.update(chunk)
+            count += len(chunk)
+            target.write(chunk)
+    if count != size or f"sha256:{hasher.hexdigest()}" != digest:
+        raise _damaged(store, digest)
+
+
+def _path(layout: Path, digest: Digest) -> Path:
+    return layout / "blobs" / "sha256" / hex_of(digest)
+
+
+def _gone(store: Path, digest: Digest, error: OSError) -> PackageError:
+    hint = "a host may have collected it meanwhile: run the command again"
+    return PackageError("FETCH_FAILED", f"{store}: blob {digest}: {error.strerror or error}", hint=hint)
+
+
+def _damaged(store: Path, digest: Digest) -> PackageError:
+    hint = "remove the file while no host runs; the next start fetches it again"
+    return PackageError("DIGEST_MISMATCH", f"{_path(store, digest)}: the content is another", hint=hint)

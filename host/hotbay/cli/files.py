@@ -1,0 +1,52 @@
+"""Files that commands are given: how they are read, and what they are."""
+
+from pathlib import Path
+from typing import Final
+
+from hotbay.config.documents import Document, decode_text
+from hotbay.config.host_config import API_VERSION as HOST_VERSION
+from hotbay.config.host_config import KIND as HOST_KIND
+from hotbay.config.picker_config import API_VERSION as PICKER_VERSION
+from hotbay.config.picker_config import DEPRECATED_API_VERSION
+from hotbay.config.picker_config import KIND as PICKER_KIND
+from hotbay.config.reload import read_content
+from hotbay.config.wording import described, nearest
+from hotbay.errors import InputError, Place, Problem
+
+__all__ = ["ENDPOINTS", "kind_of", "read_text"]
+
+ENDPOINTS: Final = "endpoint file"
+_PICKER_VERSIONS: Final = (PICKER_VERSION, DEPRECATED_API_VERSION)
+
+
+def read_text(path: Path) -> str:
+    """The file's text. Raises `InputError`."""
+    content = read_content(path)
+    if content.data is None:
+        problem = Problem("CONFIG_INVALID", f"cannot be read: {content.error}", Place(str(path)), hint="check its name")
+        raise InputError([problem])
+    return decode_text(content.data, file=str(path))
+
+
+def kind_of(document: Document) -> str:
+    """What the document is, or is meant to be; the reader of that kind then reports a kind that is mistyped."""
+    value = document.value if isinstance(document.value, dict) else {}
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if kind is None:
+        if version == HOST_VERSION:
+            return HOST_KIND
+        return ENDPOINTS if "endpoints" in value else PICKER_KIND
+    guess = nearest(kind, (HOST_KIND, PICKER_KIND)) if isinstance(kind, str) else None
+    if guess is None and version == HOST_VERSION:
+        guess = HOST_KIND
+    if guess is None and version not in _PICKER_VERSIONS:
+        expected = f"{HOST_KIND} or {PICKER_KIND}"
+        place = document.place(("kind",))
+        raise InputError(
+            [
+                Problem(
+                    "CONFIG_INVALID", "not a kind of file that hotbay reads", place, "kind", expected, described(kind)
+                )
+            ]
+        )
+    return guess or PICKER_KIND

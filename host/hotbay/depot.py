@@ -1,0 +1,249 @@
+"""A host's packages: state directory, world, store, environments and sources, opened together and let go of together.
+
+Wiring; decides nothing. `suspend` gives the state directory away for the time of a handover: what was read stays
+readable, what would be written is refused; `resume` takes it again.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import anyio
+import anyio.to_thread
+
+from hotbay.config.host_config import HostConfig
+from hotbay.errors import HostError, Problem
+from hotbay.extend import load_extensions
+from hotbay.observe.metrics import Metrics
+from hotbay.packages.environment import Environments
+from hotbay.packages.fetch import Fetcher
+from hotbay.packages.manifest import host_platform
+from hotbay.packages.package_blobs import FetchLimits, Progress
+from hotbay.packages.ref_watch import RefWatcher, SourceStatus
+from hotbay.packages.sources.source import Source
+from hotbay.rollout.services import Fetching
+from hotbay.sourcing import make_sources
+from hotbay.store.blobs import BlobStore
+from hotbay.store.budget import DiskBudget, DiskUsage
+from hotbay.store.digests import Digest
+from hotbay.store.gc import collect
+from hotbay.store.gc_plan import Demand, GcPlan
+from hotbay.store.layout import keep_index
+from hotbay.store.state_dir import StateDirectory, unusable
+from hotbay.store.world.engine import World
+from hotbay.store.world.held import HeldWorld
+from hotbay.store.world.memory import MemoryWorld
+from hotbay.store.world.records import ManifestRef
+from hotbay.store.world.sqlite import SqliteWorld
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["CountedFetcher", "Depot"]
+
+USAGE_INTERVAL_S: Final = 30.0
+"""How often the room that the store takes is measured: it looks at every file."""
+
+
+class Depot:
+    """See the module. `open`, then `run` beside the host, then `close`. All methods are for the loop's thread."""
+
+    def __init__(
+        self,
+        config: HostConfig,
+        state: StateDirectory,
+        world: HeldWorld,
+        sources: Mapping[str, Source],
+        *,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        self.state = state
+        self.world = world
+        self.store = BlobStore(state.root / "store")
+        self.environments = Environments(state.root / "environments")
+        self.sources = sources
+        self.usage: DiskUsage | None = None
+        self._keep_versions = config.limits.keep_versions
+        self._budget = DiskBudget(self.store, self.environments.present, limit_bytes=config.limits.store_bytes)
+        self._interpreters: Mapping[str, str] = {}
+        self.use_hosts(config)
+        self.fetcher = Fetcher(
+            self.store,
+            self.environments,
+            world,
+            sources,
+            limits=_fetch_limits(config),
+            interpreter_of=lambda platform: self._interpreters.get(platform, sys.executable),
+            wall=wall,
+            in_place=[entry.name for entry in config.sources if not entry.copy_blobs],
+            check_room=self._budget.check_room,
+        )
+        entries = {entry.name: entry for entry in config.sources}
+        self.watchers: tuple[RefWatcher, ...] = tuple(
+            RefWatcher(
+                source,
+                world,
+                fetch=entries[name].fetch,
+                store=entries[name].store,
+                withdrawn=entries[name].withdrawn,
+                now=now,
+                wall=wall,
+                random=random,
+            )
+            for name, source in sources.items()
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        config: HostConfig,
+        state: StateDirectory,
+        *,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+        random: Callable[[], float],
+    ) -> Self:
+        """Open the world and make the sources, of which none is looked at yet. Raises `HostError`."""
+
+        async def open_world() -> World:
+            if config.world.engine == "memory":
+                return MemoryWorld()
+            return await SqliteWorld.open(state.root / config.world.path)
+
+        sources = make_sources(config.sources, load_extensions())
+        world = HeldWorld(await open_world(), open_world)
+        try:
+            depot = cls(config, state, world, sources, now=now, wall=wall, random=random)
+            await anyio.to_thread.run_sync(depot._sweep)
+        except OSError as error:
+            await world.close()
+            raise unusable(state.root, error) from error
+        return depot
+
+    def _sweep(self) -> None:
+        self.store.sweep()
+        self.environments.sweep()
+
+    def use_hosts(self, config: HostConfig) -> None:
+        """Run packages on these interpreters from now on; what runs already goes on as it is."""
+        interpreters = {host.platform: str(host.interpreter or sys.executable) for host in config.hosts}
+        self._interpreters = interpreters or {host_platform(): sys.executable}
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """Tags of what packages can run on here, the preferred first."""
+        return tuple(self._interpreters)
+
+    def interpreter_of(self, platform: str) -> str:
+        """The interpreter's path for a platform tag of this host."""
+        return self._interpreters[platform]
+
+    @property
+    def statuses(self) -> tuple[SourceStatus, ...]:
+        """What the sources are doing."""
+        return tuple(watcher.status for watcher in self.watchers)
+
+    def problems(self) -> Sequence[Problem]:
+        """What the sources cannot offer, and why."""
+        return [problem for status in self.statuses for problem in status.problems]
+
+    async def run(self) -> None:
+        """Follow the sources, keep the store's index, measure; until cancelled."""
+        async with anyio.create_task_group() as group:
+            for watcher in self.watchers:
+                group.start_soon(watcher.run)
+            group.start_soon(keep_index, self.world, self.store)
+            group.start_soon(self._measure)
+
+    async def first_scans(self) -> None:
+        """Return when every source was looked at once, or could not be."""
+        for watcher in self.watchers:
+            await watcher.first_scan.wait()
+
+    async def _measure(self) -> None:
+        while True:
+            try:
+                self.usage = await anyio.to_thread.run_sync(self._budget.usage)
+            except OSError as error:
+                logger.warning("store_not_measured: %s", error)
+            else:
+                for alarm in self.usage.alarms:
+                    logger.warning("store_alarm: %s", alarm)
+            await anyio.sleep(USAGE_INTERVAL_S)
+
+    async def collect(self, in_use: Callable[[], Collection[Digest]], *, dry_run: bool) -> GcPlan:
+        """Remove what nothing needs; `in_use` are the digests of manifests that run or are being tried."""
+
+        def demand() -> Demand:
+            return Demand(in_use=frozenset(in_use()), fetching=self.fetcher.under_way)
+
+        return await collect(
+            self.world,
+            self.store,
+            self.environments,
+            demand=demand,
+            keep_versions=self._keep_versions,
+            dry_run=dry_run,
+        )
+
+    async def suspend(self) -> None:
+        """Let go of world and state directory."""
+        await self.world.let_go()
+        self.state.release_lock()
+
+    async def resume(self) -> None:
+        """Take both again. Raises `HostError`."""
+        self.state.reacquire()
+        await self.world.take_again()
+
+    async def close(self) -> None:
+        """Close the sources and the world."""
+        for source in self.sources.values():
+            try:
+                await source.close()
+            except HostError as error:
+                logger.warning("source_not_closed source=%s: %s", source.name, error)
+        await self.world.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CountedFetcher:
+    """A fetcher whose fetches are counted: bytes that came from sources, and how each fetch that did something ended."""
+
+    fetcher: Fetching
+    metrics: Metrics
+
+    async def fetch(self, ref: ManifestRef, *, report: Callable[[Progress], None]) -> Path:
+        """See `Fetcher.fetch`."""
+        plugin, done, has_worked = ref.plugin_id, None, False
+
+        def note(progress: Progress) -> None:
+            nonlocal done, has_worked
+            if done is not None and progress.bytes_done > done:
+                self.metrics.fetched(plugin, progress.bytes_done - done)
+            done, has_worked = progress.bytes_done, has_worked or progress.phase != "complete"
+            report(progress)
+
+        try:
+            site = await self.fetcher.fetch(ref, report=note)
+        except HostError as error:
+            self.metrics.fetch(plugin, error.code)
+            raise
+        if has_worked:
+            self.metrics.fetch(plugin, "complete")
+        return site
+
+
+def _fetch_limits(config: HostConfig) -> FetchLimits:
+    limits = config.limits
+    return FetchLimits(
+        concurrency=limits.fetch_concurrency,
+        min_rate_bytes_per_s=limits.fetch_rate_bytes,
+        stall_s=limits.fetch_stall_s,
+        total_s=limits.fetch_timeout_s,
+        package_bytes=limits.package_bytes,
+    )

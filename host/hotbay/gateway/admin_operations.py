@@ -1,0 +1,75 @@
+"""What the admin socket can ask of a host, as a Protocol: whoever owns the rollouts carries it out.
+
+Answers are made of what JSON has: mappings with text keys, lists, text, numbers, booleans and None. Times are `…_at_s`
+or `at_s` in seconds since the epoch, ages `…_s`, sizes `…_bytes`. Calls may overlap. What cannot be done is raised as
+`HostError` with a hint; an unknown plugin is an `InputError` whose code is `UNKNOWN_PLUGIN` and whose text names the
+nearest one.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["AdminOperations", "Page"]
+
+Page = Mapping[str, object]
+
+
+class AdminOperations(Protocol):
+    """One method for each thing that an operator can want. `who` is the name of the user who asks."""
+
+    async def status(self) -> Page:
+        """What runs now: `{version, ready, plugins: [row], endpoints, sources, problems, …}`.
+
+        A row that is being fetched has `progress: {bytes, total_bytes}`.
+        """
+
+    async def plan(self) -> Page:
+        """What `apply` would change, or what is under way: `{changes: [{plugin, action, from, to, why}], …}`."""
+
+    async def apply(self, who: str) -> Page:
+        """Put the lock file and a configuration that waits for it in force; answers what was changed."""
+
+    async def pin(self, plugin: str, *, rev: int | None = None, digest: str | None = None, who: str) -> Page:
+        """Select this revision or digest, exactly one of them, and nothing else."""
+
+    async def unpin(self, plugin: str, who: str) -> Page:
+        """Select by revision again."""
+
+    async def rollback(self, plugin: str, who: str) -> Page:
+        """Go back to what was live before, and stay there."""
+
+    async def enable(self, plugin: str, who: str) -> Page:
+        """Start a disabled plugin again."""
+
+    async def disable(self, plugin: str, who: str, *, force: bool = False) -> Page:
+        """Drain and stop; refused without `force` when requests would be refused for want of it."""
+
+    async def rollout(self, plugin: str, action: str, who: str) -> Page:
+        """Steer the rollout under way: pause, resume, promote, abort or approve."""
+
+    async def quarantine(self) -> Page:
+        """`{quarantine: [{plugin, rev, digest, code, reason, count, at_s, until_s}]}`."""
+
+    async def clear_quarantine(self, plugin_or_digest: str, who: str) -> Page:
+        """Let a digest, or everything of a plugin, be selected again; answers what was cleared."""
+
+    async def grant(self, plugin: str, capabilities: Sequence[str], who: str) -> Page:
+        """Allow a plugin these capabilities, and no others."""
+
+    async def history(self, plugin: str) -> Page:
+        """`{plugin, history: [{at_s, version, rev, digest, generation, why, who}]}`, the newest last."""
+
+    async def logs(self, plugin: str, lines: int) -> Page:
+        """`{plugin, lines: [text]}`: the last lines that its processes wrote."""
+
+    def follow(self, plugin: str) -> AsyncIterator[str]:
+        """Lines as its processes write them, without end."""
+
+    async def gc(self, *, dry_run: bool = False) -> Page:
+        """Remove what nothing needs, or say what that is: `{dry_run, blobs, environments, bytes}`."""
+
+    def events(self) -> AsyncIterator[Page]:
+        """What happens, as it happens, without end: `{at_s, event, plugin, …}`."""
+
+    async def lock(self) -> Page:
+        """The lock file that says what is complete now: a document that HostConfig's `lock` can name."""

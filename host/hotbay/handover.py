@@ -1,0 +1,178 @@
+"""How a host hands its place to a successor on the same machine, with no moment at which nobody accepts requests.
+
+Two ends of one connection over a socket file in the state directory, open to the host's own user alone:
+
+====================  ====================================================================================
+successor             host
+====================  ====================================================================================
+connects              sends its listening sockets, which both have from here on
+`freeze`              starts no rollout any more, closes its world, gives the lock of the state directory back
+\\                     `frozen`; goes on answering with what is live
+opens the state,
+brings everything up,
+begins to accept
+`serving`             stops accepting, ends what it has begun, exits with 0
+====================  ====================================================================================
+
+Invariant: a connection that ends before `serving` leaves the host as it was: it takes the lock again and thaws. What
+waits in the accept queue belongs to the socket and is answered by whoever still has it: nothing is reset.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+import anyio.abc
+
+from hotbay.errors import CapacityError
+from hotbay.gateway.admin_socket import peer_uid, reachable
+
+logger = logging.getLogger(__name__)
+
+__all__ = ["HandoverServer", "Predecessor", "Successor", "find_predecessor"]
+
+STEP_TIMEOUT_S: Final = 30.0
+"""For one answer of the other end; what a host does before it answers `frozen` takes a second or two."""
+_LINE_BYTES: Final = 64
+_SOCKETS_MAX: Final = 8
+
+
+class Predecessor(Protocol):
+    """The host that gives its place away."""
+
+    def sockets(self) -> Sequence[socket.socket]:
+        """What it listens on."""
+
+    async def freeze(self) -> None:
+        """Let go of the state directory. Raises `HostError` when it cannot, with nothing changed."""
+
+    async def thaw(self) -> None:
+        """Take the state directory again."""
+
+    def leave(self) -> None:
+        """Somebody else serves: stop accepting, drain, exit."""
+
+
+class HandoverServer:
+    """The host's end. `run` until cancelled; successors come one at a time."""
+
+    def __init__(self, path: Path, host: Predecessor) -> None:
+        self._path = path
+        self._host = host
+        self._busy = anyio.Lock()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Listen, and serve whoever comes."""
+        self._path.unlink(missing_ok=True)
+        with reachable(self._path) as name:
+            listener = await anyio.create_unix_listener(name, mode=0o600)
+        inode = self._path.stat().st_ino
+        task_status.started()
+        try:
+            async with listener:
+                await listener.serve(self._meet)
+        finally:
+            # The successor has put its own socket there by now.
+            with contextlib.suppress(FileNotFoundError):
+                if self._path.stat().st_ino == inode:
+                    self._path.unlink()
+
+    async def _meet(self, stream: anyio.abc.SocketStream) -> None:
+        assert isinstance(stream, anyio.abc.UNIXSocketStream), "the listener is one of a socket file"
+        async with stream:
+            if self._busy.locked() or not _is_same_user(stream):
+                logger.warning("handover_refused")
+                return
+            async with self._busy:
+                with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await self._give_way(stream)
+
+    async def _give_way(self, stream: anyio.abc.UNIXSocketStream) -> None:
+        await stream.send_fds(b"sockets\n", [listening.fileno() for listening in self._host.sockets()])
+        if await _line(stream) != "freeze":
+            return
+        logger.info("handover_begun")
+        await self._host.freeze()
+        try:
+            await stream.send(b"frozen\n")
+            serving = await _line(stream) == "serving"
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            serving = False
+        if serving:
+            logger.info("handover_done")
+            self._host.leave()
+        else:
+            logger.warning("handover_failed: the successor went before it served; this host goes on")
+            await self._host.thaw()
+
+
+@dataclass(slots=True)
+class Successor:
+    """The successor's end, once it has the sockets."""
+
+    sockets: Sequence[socket.socket]
+    _stream: anyio.abc.UNIXSocketStream
+
+    async def freeze(self) -> None:
+        """Have the host let go of the state directory. Raises `CapacityError` when it does not."""
+        await self._stream.send(b"freeze\n")
+        with anyio.move_on_after(STEP_TIMEOUT_S):
+            if await _line(self._stream) == "frozen":
+                return
+        raise CapacityError(
+            "UNAVAILABLE",
+            "the running host did not give its place away",
+            hint="see its log; it goes on serving. Stop it to start another one",
+        )
+
+    async def serving(self) -> None:
+        """Tell the host that this one accepts requests now."""
+        await self._stream.send(b"serving\n")
+        await self._stream.aclose()
+
+    async def aclose(self) -> None:
+        """Give up, or done: without `serving` before, the host goes on as if nothing had been."""
+        await self._stream.aclose()
+
+
+async def find_predecessor(path: Path) -> Successor | None:
+    """Connect to the host of this state directory; None when no host runs there."""
+    try:
+        with reachable(path) as name:
+            stream = await anyio.connect_unix(name)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    received: tuple[bytes, list[int]] = (b"", [])
+    with anyio.move_on_after(STEP_TIMEOUT_S), contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        received = await stream.receive_fds(_LINE_BYTES, _SOCKETS_MAX)
+    sockets = [socket.socket(fileno=descriptor) for descriptor in received[1]]
+    if not sockets:
+        await stream.aclose()
+        raise CapacityError(
+            "UNAVAILABLE",
+            "the running host handed no listening socket over",
+            hint="another successor may be on its way; see the log of the running host",
+        )
+    return Successor(sockets, stream)
+
+
+async def _line(stream: anyio.abc.UNIXSocketStream) -> str:
+    """One line of the other end; empty when it has gone."""
+    received = b""
+    while not received.endswith(b"\n") and len(received) < _LINE_BYTES:
+        try:
+            received += await stream.receive(_LINE_BYTES)
+        except anyio.EndOfStream:
+            return ""
+    return received.decode("ascii", "replace").strip()
+
+
+def _is_same_user(stream: anyio.abc.SocketStream) -> bool:
+    raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610  # anyio, no Django
+    return peer_uid(raw) in (os.geteuid(), 0)

@@ -1,0 +1,206 @@
+"""A host that only answers operators, in a thread, and the command in this process."""
+
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.from_thread
+import pytest
+from hotbay.cli import main
+from hotbay.errors import HostError
+from hotbay.gateway.admin import AdminServer
+
+DIGEST = "sha256:" + "ab" * 32
+STATUS = {
+    "version": "0.1.0",
+    "ready": True,
+    "not_ready": [],
+    "isolation": "none",
+    "plugins": [
+        {
+            "plugin": "standard",
+            "phase": "fetching",
+            "live": {"version": "1.0.0", "rev": 1, "digest": DIGEST, "generation": 3, "pid": 77},
+            "target": "sha256:" + "cd" * 32,
+            "progress": {"bytes": 3 << 20, "total_bytes": 12 << 20},
+            "verdict": {
+                "ruling": "fail",
+                "figure": "slow_calls",
+                "candidate": 0.04,
+                "live": 0.002,
+                "bound": 0.01,
+                "limit_s": 0.036,
+            },
+            "leases": 5,
+            "restarts": 0,
+            "swaps": 1,
+            "last_error": None,
+        }
+    ],
+    "bindings": [],
+    "sources": [{"source": "bundled", "state": "watching", "scans": 4, "problems": 0, "last_error": ""}],
+    "endpoints": [{"id": "a", "state": "active", "in_flight": 1}],
+    "store": {"bytes": 95 << 20, "budget_bytes": 100 << 20, "free_bytes": 1 << 30, "alarm": True},
+    "problems": [],
+}
+PAGES: dict[str, dict[str, object]] = {
+    "status": STATUS,
+    "plan": {
+        "mode": "lock",
+        "changes": [
+            {
+                "plugin": "standard",
+                "action": "upgrade",
+                "from": {"version": "1.0.0", "rev": 1},
+                "to": {"version": "2.0.0", "rev": 2},
+                "why": "lock file",
+            }
+        ],
+        "hint": "put it in force with `hotbay apply`",
+    },
+    "quarantine": {
+        "quarantine": [
+            {"plugin": "standard", "rev": 2, "digest": DIGEST, "code": "CRASHED", "reason": "signal 9", "count": 1,
+             "at_s": 1_760_000_000.0, "until_s": None}
+        ]
+    },
+    "history": {
+        "plugin": "standard",
+        "history": [
+            {"at_s": 1_760_000_000.0, "version": "1.0.0", "rev": 1, "digest": DIGEST, "generation": 3,
+             "why": "rolled back: p99 61 ms > 3 x 12 ms", "who": "host"}
+        ],
+    },
+    "logs": {"plugin": "standard", "lines": ["one", "two \x1b[2J"]},
+    "lock": {"apiVersion": "hotbay/v1alpha1", "kind": "Lock", "packages": [{"id": "standard", "digest": DIGEST}]},
+}  # fmt: skip
+
+
+@dataclass
+class Operations:
+    """Answers with the pages above; notes what it is asked to do."""
+
+    calls: list[tuple[object, ...]] = field(default_factory=list)
+    fail: HostError | None = None
+    pages: dict[str, dict[str, object]] = field(default_factory=lambda: dict(PAGES))
+
+    async def _page(self, name: str, *arguments: object) -> dict[str, object]:
+        self.calls.append((name, *arguments))
+        if self.fail is not None:
+            raise self.fail
+        return self.pages.get(name, {"message": f"{name} is done"})
+
+    async def status(self):
+        return await self._page("status")
+
+    async def plan(self):
+        return await self._page("plan")
+
+    async def apply(self, who):
+        return await self._page("apply")
+
+    async def pin(self, plugin, *, rev=None, digest=None, who):
+        return await self._page("pin", plugin, rev, digest)
+
+    async def unpin(self, plugin, who):
+        return await self._page("unpin", plugin)
+
+    async def rollback(self, plugin, who):
+        return await self._page("rollback", plugin)
+
+    async def enable(self, plugin, who):
+        return await self._page("enable", plugin)
+
+    async def disable(self, plugin, who, *, force=False):
+        return await self._page("disable", plugin, force)
+
+    async def rollout(self, plugin, action, who):
+        return await self._page("rollout", plugin, action)
+
+    async def quarantine(self):
+        return await self._page("quarantine")
+
+    async def clear_quarantine(self, plugin_or_digest, who):
+        return await self._page("clear_quarantine", plugin_or_digest)
+
+    async def grant(self, plugin, capabilities, who):
+        return await self._page("grant", plugin, tuple(capabilities))
+
+    async def history(self, plugin):
+        return await self._page("history", plugin)
+
+    async def logs(self, plugin, lines):
+        return await self._page("logs", plugin, lines)
+
+    async def follow(self, plugin) -> AsyncIterator[str]:
+        yield "three"
+
+    async def gc(self, *, dry_run=False):
+        return await self._page("gc", dry_run)
+
+    async def events(self) -> AsyncIterator[dict[str, object]]:
+        yield {"at_s": 1_760_000_000.0, "event": "cutover", "plugin": "standard", "rev": 2}
+
+    async def lock(self):
+        return await self._page("lock")
+
+
+@dataclass
+class Bay:
+    """A host's socket, and what it was asked."""
+
+    socket: Path
+    operations: Operations
+
+
+@pytest.fixture
+def bay(tmp_path: Path) -> Iterator[Bay]:
+    """A host that answers at `tmp_path`/admin.sock until the test ends."""
+    bay, up, stop = Bay(tmp_path / "admin.sock", Operations()), threading.Event(), anyio.Event()
+
+    async def serve() -> None:
+        async with anyio.create_task_group() as group, anyio.from_thread.BlockingPortal() as portal:
+            portals.append(portal)
+            await group.start(AdminServer(bay.operations).run, bay.socket)
+            up.set()
+            await stop.wait()
+            group.cancel_scope.cancel()
+
+    portals: list[anyio.from_thread.BlockingPortal] = []
+    thread = threading.Thread(target=anyio.run, args=(serve,))
+    thread.start()
+    assert up.wait(20)
+    yield bay
+    portals[0].call(stop.set)
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@dataclass
+class Ended:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def hotbay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run the command in this process."""
+
+    def run(*arguments: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["hotbay", *map(str, arguments)])
+        capsys.readouterr()
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
+        return Ended(code if isinstance(code, int) else 0, said.out, said.err)
+
+    return run

@@ -1,0 +1,42 @@
+"""`ID@REV` and `ID@DIGEST`."""
+
+from contextlib import suppress
+
+import pytest
+from hotbay.cli.operate import read_choice
+from hypothesis import given
+from hypothesis import strategies as st
+
+_IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
+
+
+@given(_IDS, st.integers(0, 2**63 - 1))
+def test_revision(plugin, rev):
+    assert read_choice(f"{plugin}@{rev}") == (plugin, rev, None)
+
+
+@given(_IDS, st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True))
+def test_digest(plugin, digest):
+    assert read_choice(f"{plugin}@{digest}") == (plugin, None, digest)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "p", "p@", "@1", "p@-1", "p@+1", "p@1.0", "p@²", f"p@{2**63}", "p@" + "0" * 20, "p@sha256:ab", "a b@1"]
+)
+def test_neither(text):
+    with pytest.raises(ValueError, match="expected ID@REV"):
+        read_choice(text)
+
+
+def test_id_is_bounded_on_both_sides():
+    assert read_choice("p" * 128 + "@1")
+    with pytest.raises(ValueError, match="expected"):
+        read_choice("p" * 129 + "@1")
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_one_or_refused(text):
+    with suppress(ValueError):
+        plugin, rev, digest = read_choice(text)
+        assert plugin
+        assert (rev is None) != (digest is None)

@@ -1,0 +1,147 @@
+"""Which calls the admin socket takes, with which arguments."""
+
+from contextlib import suppress
+
+import orjson
+import pytest
+from hotbay.errors import InputError
+from hotbay.gateway.admin_routes import ACTIONS, ROUTES, read_call
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def body(**arguments):
+    return orjson.dumps(arguments)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "name"),
+    [
+        (b"GET", b"/status", "status"),
+        (b"GET", b"/status/stream?interval_ms=100", "status_stream"),
+        (b"GET", b"/history/standard", "history"),
+        (b"GET", b"/logs/a-b?lines=3&follow=true", "logs"),
+        (b"GET", b"/quarantine", "quarantine"),
+        (b"POST", b"/apply", "apply"),
+        (b"POST", b"/gc", "gc"),
+    ],
+)
+def test_call_is_read(method, target, name):
+    route, _ = read_call(method, target, b"")
+    assert route.name == name
+
+
+def test_arguments_come_from_path_query_and_body():
+    _, logs = read_call(b"GET", b"/logs/standard?lines=3&follow=1", b"")
+    assert (logs.text("plugin"), logs.optional_count("lines"), logs.flag("follow")) == ("standard", 3, True)
+    _, pin = read_call(b"POST", b"/pin", body(plugin="p", rev=0))
+    assert (pin.text("plugin"), pin.optional_count("rev"), pin.optional_text("digest")) == ("p", 0, None)
+    _, grant = read_call(b"POST", b"/grant", body(plugin="p", capabilities=["net", "dns"]))
+    assert grant.texts("capabilities") == ("net", "dns")
+    _, disable = read_call(b"POST", b"/disable", body(plugin="p"))
+    assert disable.flag("force") is False
+    assert str(disable) == "plugin=p"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "sent", "code"),
+    [
+        (b"GET", b"/", b"", "NOT_FOUND"),
+        (b"GET", b"/history", b"", "NOT_FOUND"),
+        (b"GET", b"/history/", b"", "NOT_FOUND"),
+        (b"GET", b"/history/a%2fb", b"", "NOT_FOUND"),
+        (b"GET", b"/history/a/b", b"", "NOT_FOUND"),
+        (b"GET", b"/apply", b"", "METHOD_NOT_ALLOWED"),
+        (b"POST", b"/status", b"", "METHOD_NOT_ALLOWED"),
+        (b"GET", b"/status?x=1", b"", "CONFIG_INVALID"),
+        (b"GET", b"/status?x", b"", "CONFIG_INVALID"),
+        (b"GET", b"/logs/p?lines=-1", b"", "CONFIG_INVALID"),
+        (b"GET", b"/logs/p?follow=yes", b"", "CONFIG_INVALID"),
+        (b"POST", b"/gc", b"{", "CONFIG_INVALID"),
+        (b"POST", b"/gc", b"[]", "CONFIG_INVALID"),
+        (b"POST", b"/gc", body(dry_ran=True), "CONFIG_INVALID"),
+        (b"POST", b"/gc", body(dry_run=1), "CONFIG_INVALID"),
+        (b"POST", b"/unpin", b"", "CONFIG_INVALID"),
+        (b"POST", b"/unpin", body(plugin=""), "CONFIG_INVALID"),
+        (b"POST", b"/unpin", body(plugin="a\nb"), "CONFIG_INVALID"),
+        (b"POST", b"/pin", body(plugin="p", rev=True), "CONFIG_INVALID"),
+        (b"POST", b"/pin", body(plugin="p", rev=-1), "CONFIG_INVALID"),
+        (b"POST", b"/rollout", body(plugin="p", action="stop"), "CONFIG_INVALID"),
+        (b"POST", b"/grant", body(plugin="p", capabilities=[]), "CONFIG_INVALID"),
+        (b"POST", b"/grant", body(plugin="p", capabilities="net"), "CONFIG_INVALID"),
+        (b"POST", b"/grant", body(plugin="p", capabilities=[1]), "CONFIG_INVALID"),
+    ],
+)
+def test_call_is_refused(method, target, sent, code):
+    with pytest.raises(InputError) as caught:
+        read_call(method, target, sent)
+    assert caught.value.code == code
+
+
+def test_every_wrong_argument_is_told_at_once():
+    with pytest.raises(InputError) as caught:
+        read_call(b"POST", b"/rollout", body(action="stop", plugins="p"))
+    assert [problem.path for problem in caught.value.problems] == ["plugins", "plugin", "action"]
+    assert "pause or resume or promote or abort or approve" in str(caught.value.problems[2])
+
+
+@pytest.mark.parametrize(
+    ("argument", "fits", "too_much"),
+    [
+        ("interval_ms", (100, 60_000), (99, 60_001)),
+        ("lines", (0, 10_000), (-1, 10_001)),
+    ],
+)
+def test_counts_are_bounded_on_both_sides(argument, fits, too_much):
+    path = b"/status/stream" if argument == "interval_ms" else b"/logs/p"
+    for value in fits:
+        _, arguments = read_call(b"GET", b"%b?%b=%d" % (path, argument.encode(), value), b"")
+        assert arguments.optional_count(argument) == value
+    for value in too_much:
+        with pytest.raises(InputError):
+            read_call(b"GET", b"%b?%b=%d" % (path, argument.encode(), value), b"")
+
+
+def test_texts_are_bounded_on_both_sides():
+    for plugin, capabilities in (("p" * 256, ["c"]), ("p", ["c"] * 64)):
+        read_call(b"POST", b"/grant", body(plugin=plugin, capabilities=capabilities))
+    for plugin, capabilities in (("p" * 257, ["c"]), ("p", ["c"] * 65)):
+        with pytest.raises(InputError):
+            read_call(b"POST", b"/grant", body(plugin=plugin, capabilities=capabilities))
+
+
+def test_names_of_routes_are_unique_and_actions_are_those_of_the_table():
+    assert len({route.name for route in ROUTES}) == len({(r.method, r.path) for r in ROUTES}) == len(ROUTES)
+    for action in ACTIONS:
+        _, arguments = read_call(b"POST", b"/rollout", body(plugin="p", action=action))
+        assert arguments.text("action") == action
+
+
+@given(
+    st.sampled_from([b"GET", b"POST", b"PUT"]), st.sampled_from(ROUTES), st.binary(max_size=60), st.binary(max_size=60)
+)
+def test_whatever_comes_is_read_or_refused(method, route, query, sent):
+    for target in (query, route.path.encode() + b"?" + query, route.path.replace("{plugin}", "p").encode() + query):
+        with suppress(InputError):
+            read_call(method, target, sent)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)
+)
+
+
+@given(
+    st.sampled_from([route for route in ROUTES if route.method == "POST"]),
+    st.dictionaries(st.sampled_from(["plugin", "rev", "digest", "force", "capabilities", "target", "x"]), _VALUES),
+)
+def test_arguments_have_the_types_of_the_table(route, given_arguments):
+    try:
+        sent = orjson.dumps(given_arguments)
+        _, arguments = read_call(b"POST", route.path.encode(), sent)
+    except (InputError, orjson.JSONEncodeError):
+        return
+    for argument in route.arguments:
+        if argument.required:
+            read = arguments.texts if argument.kind == "texts" else arguments.text
+            assert read(argument.name)

@@ -1,0 +1,126 @@
+"""The status page and the facts of the metrics, from what a host's parts say."""
+
+from dataclasses import dataclass, field
+
+import orjson
+import pytest
+from hotbay.datalayer.store import EndpointStore
+from hotbay.errors import PackageError, Problem
+from hotbay.observe.metrics import Metrics
+from hotbay.packages.package_blobs import Progress
+from hotbay.packages.ref_watch import SourceState, SourceStatus
+from hotbay.rollout.rows import ErrorShown, Row
+from hotbay.rollout.state import Phase
+from hotbay.rollout.verdicts import Ruling, Verdict
+from hotbay.rpc.leases import Generation, Origin
+from hotbay.status import StatusPage
+from hotbay.store.budget import DiskUsage
+from hotbay.store.digests import digest_of
+from hotbay.store.world.engine import WorldView
+from hotbay.store.world.records import Quarantine
+
+DIGEST = digest_of(b"x")
+LIVE = Origin("sample", "1.0.0", 1, DIGEST)
+NEXT = Origin("sample", "2.0.0", 2, digest_of(b"y"))
+
+
+@dataclass
+class Client:
+    """A process's figures."""
+
+    figures: dict = field(default_factory=lambda: {"rss_bytes": 1})
+
+
+@dataclass
+class Plugins:
+    """What a supervisor tells."""
+
+    rows: list = field(default_factory=list)
+    generations: list = field(default_factory=list)
+    problems: list = field(default_factory=list)
+
+
+def usage(**changes):
+    figures = {"blob_bytes": 90, "part_bytes": 0, "environment_bytes": 1, "limit_bytes": 100, "free_bytes": 500,
+               "total_bytes": 1000}  # fmt: skip
+    return DiskUsage(**{**figures, **changes})
+
+
+@pytest.fixture
+def page():
+    made = StatusPage(EndpointStore(), Metrics(), isolation="none")
+    row = Row(
+        "sample",
+        phase=Phase.CANARY,
+        live=LIVE,
+        live_generation=7,
+        live_pid=70,
+        live_state="ready",
+        candidate=NEXT,
+        candidate_pid=80,
+        target=NEXT.digest,
+        verdict=Verdict(Ruling.WAIT, "failures", 0.02, 0.01, 0.01),
+        progress=Progress("sample", DIGEST, "fetch", 3, 9),
+        strikes_until_s=(0.0, 1e12, 1e12),
+        retry_at_s=0.0,
+        last_error=ErrorShown("CRASHED", "signal 9 \x1b[2J", "look", DIGEST, 0.0),
+    )
+    generations = [
+        Generation(number, origin, Client(), {}, pid, leases=leases)
+        for number, origin, pid, leases in ((7, LIVE, 70, 3), (8, NEXT, 80, 1))
+    ]
+    made.supervisor = Plugins([row, Row("other")], generations, [Problem("FETCH_FAILED", "gone")])
+    made.sources = lambda: [SourceStatus("mine", SourceState.FAILING, (), PackageError("FETCH_FAILED", "no \udcff"), 4)]
+    return made
+
+
+def test_row_tells_what_runs_what_is_tried_and_what_decides(page):
+    row, other = page.render((), ())["plugins"]
+    assert row["phase"] == "canary"
+    assert row["live"] == {
+        "version": "1.0.0", "rev": 1, "digest": DIGEST, "generation": 7, "pid": 70, "state": "ready", "since_s": None,
+    }  # fmt: skip
+    assert (row["leases"], row["process"], row["strikes"], row["retry_in_s"]) == (3, {"rss_bytes": 1}, 2, 0.0)
+    assert row["candidate"] == {"version": "2.0.0", "rev": 2, "digest": NEXT.digest, "pid": 80}
+    assert row["progress"] == {"phase": "fetch", "digest": DIGEST, "bytes": 3, "total_bytes": 9}
+    assert row["verdict"]["ruling"] == "wait"
+    assert row["last_error"]["message"] == "signal 9 \\x1b[2J"
+    assert (other["live"], other["candidate"], other["progress"], other["last_error"]) == (None,) * 4
+
+
+def test_page_is_json_whatever_others_wrote(page):
+    read = orjson.loads(orjson.dumps(page.render(("draining",), [Problem("X", "bad \udcff")])))
+    assert (read["ready"], read["not_ready"]) == (False, ["draining"])
+    assert read["problems"] == ["X: bad \\udcff", "FETCH_FAILED: gone"]
+    assert read["sources"] == [
+        {"source": "mine", "state": "failing", "scans": 4, "problems": 0, "last_error": "FETCH_FAILED: no \\udcff"}
+    ]
+
+
+@pytest.mark.parametrize(("limit", "alarm"), [(100, True), (102, False), (None, False)])
+def test_store_raises_its_alarm(page, limit, alarm):
+    page.store = lambda: usage(limit_bytes=limit)
+    made = page.render((), ())
+    assert made["store"] == {"bytes": 91, "budget_bytes": limit, "free_bytes": 500, "alarm": alarm}
+    assert any("hotbay gc" in problem for problem in made["problems"]) is alarm
+
+
+def test_facts_are_those_of_the_page(page):
+    page.store = usage
+    record = Quarantine(DIGEST, "sample", 1, "CRASHED", "x", 1, 0.0)
+    page.world = lambda: WorldView(1, {"quarantine": {record.key: record}})
+    facts = page.facts(("starting",), [Problem("X", "y")])
+    sample, other = facts.plugins
+    assert (facts.ready, facts.problems) == (False, 2)
+    assert (sample.phase, sample.strikes) == ("canary", 2)
+    assert (sample.live.number, sample.live.leases) == (7, 3)
+    assert (sample.candidate.number, sample.candidate.rev) == (8, 2)
+    assert (other.live, other.candidate) == (None, None)
+    assert (facts.sources, facts.quarantined) == ({"mine": "failing"}, {"sample": 1})
+    assert facts.store.budget_bytes == 100
+
+
+def test_host_that_has_nothing_yet_has_a_page():
+    made = StatusPage(EndpointStore(), Metrics(), isolation="none")
+    assert made.render((), ())["plugins"] == []
+    assert made.facts((), ()).ready
