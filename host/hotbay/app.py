@@ -6,6 +6,7 @@ another one begins to accept when it is ready, and not before.
 """
 
 import logging
+import os
 import random
 import socket
 import time
@@ -45,6 +46,7 @@ from hotbay.rollout.lock_document import lock_changes, read_lock
 from hotbay.rollout.operations import Operations, Ports
 from hotbay.rollout.services import Occurrence, Services
 from hotbay.rollout.supervisor import Supervisor, Wanted
+from hotbay.rpc.host_services import HostLender
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.router import Router
 from hotbay.status import StatusPage
@@ -99,6 +101,13 @@ class Host:
         self._is_replaced = False
         self._held_back: HeldBack | None = None
         self._events = EventLog(wall_s)
+        self._lender = HostLender(
+            count=self._metrics.plugin_counters.add,
+            endpoints=self._endpoints.endpoints,
+            now=time.monotonic,
+            wall=wall_s,
+            entropy=os.urandom,
+        )
         self._status = StatusPage(self._endpoints, self._metrics, isolation=config.isolation.level)
         self._metrics.facts = lambda: self._status.facts(self._not_ready, self._problems)
 
@@ -128,8 +137,9 @@ class Host:
         find_level(self._config.isolation.level)
         draw = random.SystemRandom().random
         depot = self._depot = await Depot.open(self._config, state, now=time.monotonic, wall=wall_s, random=draw)
-        records = await anyio.to_thread.run_sync(_open_records, state.root / "processes")
+        records: HostRecords | None = None
         try:
+            records = await anyio.to_thread.run_sync(_open_records, state.root / "processes")
             async with anyio.create_task_group() as group:
                 await self._serve(depot, records, group, _Entry(predecessor, serving, stop))
                 group.cancel_scope.cancel()
@@ -141,7 +151,8 @@ class Host:
             raise error from errors
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(records.close)
+                if records is not None:
+                    await anyio.to_thread.run_sync(records.close)
                 await depot.close()
 
     async def _serve(self, depot: Depot, records: HostRecords, group: anyio.abc.TaskGroup, entry: "_Entry") -> None:
@@ -176,8 +187,10 @@ class Host:
         predecessor, root = entry.predecessor, depot.state.root
         if predecessor is None:
             entry.serving(Serving(await self._listen(gateway), self._metrics, self.status))
+        admin_path = root / self._config.listen.admin.path
         async with anyio.create_task_group() as group:
-            await group.start(admin.run, root / self._config.listen.admin.path)
+            if predecessor is None:
+                await group.start(admin.run, admin_path)
             starting = anyio.CancelScope()
 
             async def start() -> None:
@@ -185,6 +198,8 @@ class Host:
                     await self._become_ready(supervisor)
                     if predecessor is not None:
                         address = await gateway.listen_on(predecessor.sockets)
+                        # Not sooner: a successor that fails would take the socket of the host that goes on with it.
+                        await group.start(admin.run, admin_path)
                         entry.serving(Serving(address, self._metrics, self.status))
                         await predecessor.serving()
                     place = _Place(self, gateway, supervisor, depot, entry.stop)
@@ -290,6 +305,7 @@ class Host:
             fetcher=CountedFetcher(depot.fetcher, self._metrics),
             deployment=deployment,
             launcher=launcher,
+            lend=self._lender.serve,
             measures=router,
             settings=lambda name: plugin_settings(self._config, name, platforms=depot.platforms),
             facts=supervisor.facts,
@@ -360,7 +376,8 @@ class Host:
         try:
             await held.apply()
         except BaseException:
-            self._held_back = held
+            # One that came meanwhile is newer.
+            self._held_back = self._held_back or held
             raise
         return held.changes
 
@@ -460,11 +477,7 @@ class _Place:
 
     async def freeze(self) -> None:
         self.supervisor.freeze()
-        try:
-            await self.depot.suspend()
-        except HostError:
-            self.supervisor.thaw()
-            raise
+        await self.depot.suspend()
 
     async def thaw(self) -> None:
         await self.depot.resume()

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from hotbay.config.host_config import HostConfig
-from hotbay.errors import HostError, Problem
+from hotbay.errors import HostError, InputError, Problem
 from hotbay.extend import load_extensions
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.environment import Environments
@@ -77,7 +77,7 @@ class Depot:
             world,
             sources,
             limits=_fetch_limits(config),
-            interpreter_of=lambda platform: self._interpreters.get(platform, sys.executable),
+            interpreter_of=self.interpreter_of,
             wall=wall,
             in_place=[entry.name for entry in config.sources if not entry.copy_blobs],
             check_room=self._budget.check_room,
@@ -114,8 +114,12 @@ class Depot:
                 return MemoryWorld()
             return await SqliteWorld.open(state.root / config.world.path)
 
+        async def open_again() -> World:
+            # What is in no file has no other place than here.
+            return MemoryWorld(world.view) if config.world.engine == "memory" else await open_world()
+
         sources = make_sources(config.sources, load_extensions())
-        world = HeldWorld(await open_world(), open_world)
+        world = HeldWorld(await open_world(), open_again)
         try:
             depot = cls(config, state, world, sources, now=now, wall=wall, random=random)
             await anyio.to_thread.run_sync(depot._sweep)
@@ -139,8 +143,14 @@ class Depot:
         return tuple(self._interpreters)
 
     def interpreter_of(self, platform: str) -> str:
-        """The interpreter's path for a platform tag of this host."""
-        return self._interpreters[platform]
+        """The interpreter's path for a platform tag of this host. Raises `InputError` for one that `hosts` has no more."""
+        interpreter = self._interpreters.get(platform)
+        if interpreter is None:
+            known = ", ".join(self._interpreters)
+            message = f"no interpreter runs {platform} here; those that do run {known}"
+            hint = "name an interpreter for it under hosts, or publish a build for one of those"
+            raise InputError([Problem("CONFIG_INVALID", message, path="hosts", hint=hint)])
+        return interpreter
 
     @property
     def statuses(self) -> tuple[SourceStatus, ...]:

@@ -5,8 +5,10 @@ and whatever ends the wait, the process is gone before the error is raised.
 """
 
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import anyio
@@ -29,12 +31,16 @@ from hotbay.process.launch import LaunchSpec
 from hotbay.process.log import LogSink
 from hotbay.rollout.lifecycle import InstanceEvent, InstanceState, advance
 from hotbay.rpc.client import PluginClient
+from hotbay.rpc.host_calls import HostCall
 from hotbay.rpc.leases import Generation, Origin
 
 logger = logging.getLogger(__name__)
 
 EXIT_NOTICE_S: Final = 1.0
 """How long to wait for the exit status of a process whose control link ended, to name it in the error."""
+
+
+Lend = Callable[[Callable[[str], None]], Callable[[HostCall], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,9 @@ class StartOptions:
 class Instance:
     """A started process. Make one with `Instance.start`; `generation` exists once it is READY."""
 
-    def __init__(self, child: Child, label: str, spec: LaunchSpec, changed: Callable[["Instance"], None]) -> None:
+    def __init__(
+        self, child: Child, label: str, spec: LaunchSpec, changed: Callable[["Instance"], None], lend: Lend | None
+    ) -> None:
         self.child = child
         self.label = label
         self.spec = spec
@@ -90,12 +98,25 @@ class Instance:
         self._link_lost = anyio.Event()
         self._drained: anyio.Event | None = None
         self.wants_replacement = False
-        self.client = PluginClient(child, label=label, on_lost=self._on_lost, on_goaway=self._on_goaway)
+        self.client = PluginClient(
+            child,
+            label=label,
+            on_lost=self._on_lost,
+            on_goaway=self._on_goaway,
+            on_host_call=None if lend is None else lend(self._on_goaway),
+            ask_stacks=partial(child.signal, signal.SIGQUIT),
+        )
 
     @classmethod
-    def launch(cls, spec: LaunchSpec, log: LogSink, changed: Callable[["Instance"], None]) -> "Instance":
-        """Start the process. Raises `HostError` START_FAILED. `changed` is called when it is gone, and when it asks to be replaced."""
-        return cls(Child.start(spec, log), spec.label, spec, changed)
+    def launch(
+        cls, spec: LaunchSpec, log: LogSink, changed: Callable[["Instance"], None], lend: Lend | None = None
+    ) -> "Instance":
+        """Start the process. Raises `HostError` START_FAILED.
+
+        `changed` is called when it is gone, and when it asks to be replaced. `lend` makes what answers its calls to
+        the host, given what takes its wish to be replaced; without it the host grants none.
+        """
+        return cls(Child.start(spec, log), spec.label, spec, changed, lend)
 
     @property
     def answers(self) -> bool:
@@ -193,8 +214,9 @@ class Instance:
         if not low <= PROTOCOL_VERSION <= high:
             raise PluginFault(
                 "PROTOCOL_VERSION",
-                f"{self.label} speaks protocol {low} to {high}, this host speaks {PROTOCOL_VERSION}",
-                hint="pack the plugin with an SDK that speaks the host's version",
+                f"{self.label} speaks protocol {f'{low} to {high}' if high else 'of no version'}, "
+                f"this host speaks {PROTOCOL_VERSION}",
+                hint="pack the plugin with an SDK that speaks the host's version, under a new rev",
             )
         state = await self._inherited(inherit, options)
         welcome = Welcome(PROTOCOL_VERSION, number, options.seed, options.log_level, state=bool(state))

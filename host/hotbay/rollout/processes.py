@@ -17,11 +17,13 @@ from hotbay.errors import HostError, InputError, PluginFault
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.package_blobs import Progress
 from hotbay.rollout.boundary import Tasks
+from hotbay.rollout.facts import ungranted
 from hotbay.rollout.faults import failure_of
 from hotbay.rollout.instance import Instance
 from hotbay.rollout.services import Services
 from hotbay.rollout.state import AskedToGo, Cause, Ended, Event, Failure, Phase, Ready
 from hotbay.rpc.leases import Generation, Origin
+from hotbay.store.world.records import Grant
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +139,11 @@ class Processes:
         services, number = self._services, self._services.launcher.next_generation()
         spec = services.launcher.spec(self._name, manifest, site, number)
         origin = Origin(self._name, manifest.version, manifest.rev, str(manifest.digest))
-        instance = Instance.launch(spec, services.launcher.log(self._name, spec.label), partial(self._on_change, n))
+        lacking = ungranted(manifest, services.settings(self._name), services.world.view.get(Grant, manifest.id))
+        granted = [name for name in manifest.capabilities if name not in lacking]
+        lend = partial(services.lend, self._name, spec.label, granted)
+        log = services.launcher.log(self._name, spec.label)
+        instance = Instance.launch(spec, log, partial(self._on_change, n), lend)
         self._instances[n] = instance
         self._tasks.start_soon(instance.watch)
         options = services.launcher.options(self._name)

@@ -1,6 +1,6 @@
 """What routines share, and what they need of the other parts of a host, as narrow protocols."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +16,7 @@ from hotbay.rollout.facts import PluginSettings
 from hotbay.rollout.instance import StartOptions
 from hotbay.rollout.state import Facts
 from hotbay.rollout.verdicts import CanaryPolicy, GuardPolicy, ShadowPolicy
+from hotbay.rpc.host_calls import HostCall
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.arms import Arms
 from hotbay.scheduling.statistics import CallStatistics
@@ -90,13 +91,15 @@ class Services:
     """What routines share. `wall` is seconds since the epoch; `now` is monotonic; `random` uniform in [0, 1).
 
     `facts` are those of a routine at this moment; `on_trial` is told when its shadow or canary begins and ends;
-    `happened` takes what is worth an event.
+    `lend` makes what answers the host calls of one process: its plugin, label, granted capabilities, and what takes its
+    wish to be replaced. `happened` takes what is worth an event.
     """
 
     world: World
     fetcher: Fetching
     deployment: Deployment
     launcher: Launcher
+    lend: Callable[[str, str, Collection[str], Callable[[str], None]], Callable[[HostCall], None]]
     measures: Measures
     settings: Callable[[str], PluginSettings]
     facts: Callable[[str], Facts]
