@@ -35,7 +35,12 @@ def run_floor(room: Room, name: str, *arguments: object) -> Sample:
     """Run a program to its end; its numbers, by name."""
     command = [str(program(room, name)), *(str(a) for a in arguments)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=RUN_TIMEOUT_S)
-    return {key: float(number) for key, number in json.loads(done.stdout).items() if key != "name"}
+    return numbers_of(done.stdout)
+
+
+def numbers_of(output: str | bytes) -> Sample:
+    """The numbers that a program printed, by name."""
+    return {key: float(number) for key, number in json.loads(output).items() if key != "name"}
 
 
 def _compiler() -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import hotbay.demo
+from hotbay.cli.admin_client import AdminClient
 from hotbay.datalayer.exposition import PageReader
 
 from benchmarks.load import Load
@@ -32,8 +33,9 @@ LOG_TAIL_CHARACTERS: Final = 2000
 _TETHER: Final = Path(hotbay.demo.__file__).with_name("tether.py")
 _SERVES: Final = "hotbay serves on http://127.0.0.1:"
 
+_DEGRADED: Final = "hotbay_degraded_total"
 _WRONG: Final = (
-    "hotbay_degraded_total",
+    _DEGRADED,
     "hotbay_plugin_errors_total",
     "hotbay_rejections_total",
     "hotbay_invalid_scores_total",
@@ -61,8 +63,19 @@ def picker_text(*, prefix_index: bool) -> str:
 
 
 def host_text(packages: Path, ports: Sequence[int], *, prefix_index: bool) -> str:
-    """The HostConfig. Deadlines are long: a neighbour's use of the CPU must not end the run as degraded."""
+    """The HostConfig of the gateway figures."""
     bound = [*SCORERS, *(("prefixes", "prefix") if prefix_index else ())]
+    source = f"{{name: bench, directory: '{packages}', fetch: once}}"
+    return config_text(ports, source=source, types=SCORERS, bound=bound)
+
+
+def config_text(
+    ports: Sequence[int], *, source: str, types: Mapping[str, str], bound: Sequence[str], more: Sequence[str] = ()
+) -> str:
+    """A HostConfig of one source; `types` says who provides what several provide, `more` are further lines.
+
+    Deadlines are long: a neighbour's use of the CPU must not end the run as degraded.
+    """
     lines = [
         "apiVersion: hotbay/v1alpha1",
         "kind: HostConfig",
@@ -71,14 +84,14 @@ def host_text(packages: Path, ports: Sequence[int], *, prefix_index: bool) -> st
         "scheduling: {file: picker.yaml}",
         "endpoints:",
         *(f'- {{name: server-{port}, url: "http://127.0.0.1:{port}"}}' for port in ports),
-        f"sources: [{{name: bench, directory: '{packages}', fetch: once}}]",
-        "types:",
-        *(f"  {name}: {package}" for name, package in SCORERS.items()),
+        f"sources: [{source}]",
+        *(("types:", *(f"  {name}: {package}" for name, package in types.items())) if types else ()),
         "bindings:",
         *(f"  {name}: {{deadline: 1s}}" for name in bound),
         "isolation: {level: none}",
         "logging: {level: info, format: text}",
         "scrape: {interval: 50ms}",
+        *more,
         "",
     ]
     return "\n".join(lines)
@@ -117,9 +130,13 @@ class HostProcess:
             connection.close()
         return {name: sum(sample.value for sample in samples) for name, samples in page.samples.items()}
 
+    def degraded(self) -> float:
+        """Decisions so far that went on without a plugin."""
+        return self.counters().get(_DEGRADED, 0.0)
+
     def measure(self, room: Room, load: Load, *, endpoints: int) -> Sample:
         """Apply the load. Raises `RuntimeError` unless every request was served, decided and not degraded."""
-        self._process.send_signal(signal.SIGCONT)
+        self.resume()
         before = self.counters()
         sample = load.run(room, self.port)
         self._wait("for the last requests", lambda: self.counters()[_IN_FLIGHT] <= 1, PAGE_TIMEOUT_S)
@@ -128,13 +145,27 @@ class HostProcess:
         check_sample(before, after, sample, most_connects=endpoints * load.connections)
         return sample
 
+    @property
+    def pid(self) -> int:
+        """Of the host itself."""
+        return self._process.pid
+
+    @property
+    def admin(self) -> AdminClient:
+        """The operator's end of its admin socket."""
+        return AdminClient(self._log.parent / "state" / "admin.sock")
+
     def pause(self) -> None:
         """Stop the host; its plugins wait for it."""
         self._process.send_signal(signal.SIGSTOP)
 
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._process.send_signal(signal.SIGCONT)
+
     def end(self) -> None:
         """Drain and end."""
-        self._process.send_signal(signal.SIGCONT)
+        self.resume()
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -160,13 +191,26 @@ def check_sample(
 @contextmanager
 def open_host(room: Room, name: str, ports: Sequence[int], *, prefix_index: bool) -> Iterator[HostProcess]:
     """A host in front of the servers, ready and paused."""
-    folder = room.build / "hosts" / name
+    config = host_text(gateway_packages(room), ports, prefix_index=prefix_index)
+    files = {"host.yaml": config, "picker.yaml": picker_text(prefix_index=prefix_index)}
+    with run_host(room.build / "hosts" / name, files, plugins=len(SCORERS) + prefix_index) as host:
+        host.pause()
+        yield host
+
+
+@contextmanager
+def run_host(
+    folder: Path, files: Mapping[str, str], *, plugins: int, program: Sequence[str] = ("-m", "hotbay.cli")
+) -> Iterator[HostProcess]:
+    """A host over the files in the folder, `host.yaml` among them, ready with so many plugins; ended on leaving.
+
+    `program` are the arguments of Python that make it the `hotbay` command.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "picker.yaml").write_text(picker_text(prefix_index=prefix_index))
-    config = folder / "host.yaml"
-    config.write_text(host_text(gateway_packages(room), ports, prefix_index=prefix_index))
+    for name, text in files.items():
+        (folder / name).write_text(text)
     tether = [sys.executable, str(_TETHER), str(os.getpid())]
-    command = [*tether, sys.executable, "-m", "hotbay.cli", "run", "-c", str(config)]
+    command = [*tether, sys.executable, *program, "run", "-c", str(folder / "host.yaml")]
     log = folder / "host.log"
     with log.open("wb") as opened:
         process = subprocess.Popen(
@@ -174,8 +218,7 @@ def open_host(room: Room, name: str, ports: Sequence[int], *, prefix_index: bool
         )
     host = HostProcess(process, log)
     try:
-        host.wait_ready(len(SCORERS) + prefix_index)
-        host.pause()
+        host.wait_ready(plugins)
         yield host
     finally:
         host.end()

@@ -1,8 +1,8 @@
 """The plugin packages that figures run, as layouts under `build/bench/packages`, and their installed environments.
 
 `gateway/` holds the first-party packages; `standard` is there three times under different ids, with one scorer of
-each in use, so that three scorers are three processes. `echo/` is the cheapest plugin there is. Nothing is fetched:
-every wheel comes from a first-party package.
+each in use, so that three scorers are three processes. `echo/` is the cheapest plugin there is; others of one module,
+without numpy, are made as a subject needs them. Nothing is fetched: every wheel comes from a first-party package.
 """
 
 import base64
@@ -36,8 +36,7 @@ SCORERS: Final[Mapping[str, str]] = {
 PREFIX_CACHE: Final = "prefix-cache"
 
 _ECHO_SOURCE: Final = Path(__file__).with_name("echo_plugin.py")
-_ECHO_MODULE: Final = "hotbay_bench_echo"
-_ECHO_NEEDS: Final = frozenset({"hotbay-sdk", "msgpack"})
+_LIGHT_NEEDS: Final = frozenset({"hotbay-sdk", "msgpack"})
 _ZIP_DATE: Final = (2025, 1, 1, 0, 0, 0)
 
 
@@ -51,50 +50,55 @@ def gateway_packages(room: Room) -> Path:
     """A source directory with the prefix cache and the three copies of `standard`."""
     folder = room.build / "packages" / "gateway"
     for name in SCORERS.values():
-        _write_copy(first_party(room, STANDARD), folder / name, name)
-    _write_copy(first_party(room, PREFIX_CACHE), folder / PREFIX_CACHE, PREFIX_CACHE)
+        write_copy(first_party(room, STANDARD), folder / name, name=name)
+    write_copy(first_party(room, PREFIX_CACHE), folder / PREFIX_CACHE, name=PREFIX_CACHE)
     return folder
 
 
-def _write_copy(layout: Path, out: Path, name: str) -> None:
+def write_copy(layout: Path, out: Path, *, name: str, rev: int | None = None) -> None:
+    """The package of a layout under another id, or another revision: another package with the same wheels."""
     manifest = read_layout(layout)[0]
+    changes = {"id": name} if rev is None else {"id": name, "rev": rev}
     wheels = {blob.name: blob_path(layout, blob.digest) for blob in manifest.blobs}
-    write_layout(out, manifest.model_copy(update={"id": name}), wheels)
+    write_layout(out, manifest.model_copy(update=changes), wheels)
 
 
 @functools.cache
 def echo_package(room: Room) -> Path:
     """The layout of the echo plugin: its wheel, the SDK's and msgpack's, and no numpy."""
-    source = first_party(room, STANDARD)
-    manifest = read_layout(source)[0]
-    needed = [blob for blob in manifest.blobs if parse_wheel_filename(blob.name)[0] in _ECHO_NEEDS]
-    wheel = _write_wheel(room.build / "packages", _ECHO_SOURCE.read_bytes())
+    return light_package(room, "echo", "echo-scorer", _ECHO_SOURCE.read_bytes())
+
+
+def light_package(room: Room, name: str, type_name: str, source: bytes, *, platform: str | None = None) -> Path:
+    """The layout of a package of one module with one type: its wheel, the SDK's and msgpack's, and no numpy."""
+    standard = first_party(room, STANDARD)
+    manifest = read_layout(standard)[0]
+    needed = [blob for blob in manifest.blobs if parse_wheel_filename(blob.name)[0] in _LIGHT_NEEDS]
+    module = f"hotbay_bench_{name}"
+    wheel = _write_wheel(room.build / "packages", module, source)
     content = wheel.read_bytes()
     own = Blob(name=wheel.name, digest=digest_of(content), size=len(content))
-    wheels = {blob.name: blob_path(source, blob.digest) for blob in needed} | {wheel.name: wheel}
-    out = room.build / "packages" / "echo"
-    write_layout(out, _echo_manifest(manifest, (own, *needed)), wheels)
+    wheels = {blob.name: blob_path(standard, blob.digest) for blob in needed} | {wheel.name: wheel}
+    changes = {
+        "id": f"bench-{name}",
+        "version": "1.0.0",
+        "platform": platform or manifest.platform,
+        "entrypoint": f"{module}:plugin",
+        "types": (type_name,),
+        "blobs": (own, *needed),
+        "description": "A plugin of one type, for benchmarks.",
+    }
+    out = room.build / "packages" / name
+    write_layout(out, manifest.model_copy(update=changes), wheels)
     return out
 
 
-def _echo_manifest(standard: Manifest, blobs: tuple[Blob, ...]) -> Manifest:
-    changes = {
-        "id": "bench-echo",
-        "version": "1.0.0",
-        "entrypoint": f"{_ECHO_MODULE}:plugin",
-        "types": ("echo-scorer",),
-        "blobs": blobs,
-        "description": "Answers without looking.",
-    }
-    return standard.model_copy(update=changes)
-
-
-def _write_wheel(folder: Path, source: bytes) -> Path:
+def _write_wheel(folder: Path, module: str, source: bytes) -> Path:
     """Write the one-module wheel; equal sources give equal bytes."""
-    info = f"{_ECHO_MODULE}-1.0.0.dist-info"
+    info = f"{module}-1.0.0.dist-info"
     files = {
-        f"{_ECHO_MODULE}.py": source,
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: hotbay-bench-echo\nVersion: 1.0.0\nRequires-Dist: hotbay-sdk\n",
+        f"{module}.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {module.replace('_', '-')}\nVersion: 1.0.0\nRequires-Dist: hotbay-sdk\n".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: hotbay\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = io.StringIO()
@@ -105,7 +109,7 @@ def _write_wheel(folder: Path, source: bytes) -> Path:
     rows.writerow([f"{info}/RECORD", "", ""])
     files[f"{info}/RECORD"] = record.getvalue().encode()
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_ECHO_MODULE}-1.0.0-py3-none-any.whl"
+    path = folder / f"{module}-1.0.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name, _ZIP_DATE), content)

@@ -21,11 +21,15 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where a run takes place. The harness itself is pinned to `cpus[0]`; a second CPU, if any, is for load."""
+    """Where a run takes place. The harness itself is pinned to `cpus[0]`; a second CPU, if any, is for load.
+
+    `swaps` is how often a leak run swaps.
+    """
 
     root: Path
     build: Path
     cpus: tuple[int, ...]
+    swaps: int = 200
 
     @property
     def load_cpu(self) -> int:

@@ -20,7 +20,7 @@ LARGE = 1000
 LONG_US = 10_000
 """From here up times are printed in milliseconds."""
 
-_UNITS = {"us": "µs", "mb": "MB"}
+_UNITS = {"us": "µs", "mb": "MB", "percent": "%", "count": ""}
 
 
 def print_table(rows: Sequence[Measured], console: Console) -> None:
@@ -87,7 +87,10 @@ def draw_goals(rows: Sequence[Measured], room: Room) -> list[Path]:
 
 def _share(goal: Goal, value: float) -> float:
     """1 where the goal is met exactly, above it on the good side."""
-    return goal.number / value if goal.bound is Bound.AT_MOST else value / goal.number
+    if goal.bound is Bound.AT_LEAST:
+        return value / goal.number
+    # Nothing is the best that there is, and the only thing that meets a goal of nothing.
+    return goal.number / value if value > 0 else 1.0
 
 
 def _draw_chart(chart: Chart, lines: Mapping[str, Sequence[tuple[float, float]]], path: Path) -> Path:
@@ -135,7 +138,7 @@ def _quantity(value: float, key: str) -> str:
     unit = key.rpartition("_")[2]
     if unit == "us" and value >= LONG_US:
         return f"{_number(value / 1e3)} ms"
-    return f"{_number(value)} {_UNITS[unit]}"
+    return f"{_number(value)} {_UNITS[unit]}".rstrip()
 
 
 def _number(value: float | None) -> str:

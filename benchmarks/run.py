@@ -5,6 +5,7 @@ a benchmark informs, it does not judge.
 import argparse
 import os
 import random
+import re
 import time
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from benchmarks.rounds import run_rounds
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 7
+SWAPS = 200
+"""A thousand, which is what G20 is about, take ten minutes and more."""
+
 WIDTH = 100
 """Columns of output that is no terminal's."""
 
@@ -29,25 +33,34 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="show the figures and stop")
     parser.add_argument("--only", default="", metavar="ID,ID", help="these figures alone")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"interleaved rounds (default {ROUNDS})")
+    parser.add_argument("--swaps", type=int, default=SWAPS, help=f"of the leak run G20 (default {SWAPS})")
     parser.add_argument("--seed", type=int, default=1, help="of the order within the rounds")
     options = parser.parse_args()
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
     figures = select_figures(FIGURES, options.only)
-    if not figures or options.rounds < 1:
-        parser.error("--only names no figure (see --list), or --rounds is less than 1")
+    if not figures or options.rounds < 1 or options.swaps < 1:
+        parser.error("--only names no figure (see --list), or --rounds or --swaps is less than 1")
     if options.list:
         for figure in figures:
             console.print(figure.id, figure.title)
         return
-    measure(figures, console, rounds=options.rounds, seed=options.seed)
+    measure(figures, console, options)
 
 
 def select_figures(figures: tuple[Figure, ...], only: str) -> tuple[Figure, ...]:
-    """The figures whose ids are in the comma-separated `only`, or all of them if it is empty."""
+    """The figures whose ids are in the comma-separated `only`, or all of them if it is empty.
+
+    `G20` names `G20fds` and its like, too: rows of one measurement.
+    """
     wanted = {name.strip().upper() for name in only.split(",") if name.strip()}
-    return tuple(figure for figure in figures if not wanted or figure.id.upper() in wanted)
+    return tuple(f for f in figures if not wanted or {f.id.upper(), _stem(f.id).upper()} & wanted)
+
+
+def _stem(figure_id: str) -> str:
+    """The id without the lower-case letters, and what follows them, that tell rows of one measurement apart."""
+    return re.split("(?<=[0-9])[a-z]", figure_id, maxsplit=1)[0]
 
 
 def needed_probes(figures: tuple[Figure, ...], charts: tuple[Chart, ...]) -> list[Probe]:
@@ -57,17 +70,21 @@ def needed_probes(figures: tuple[Figure, ...], charts: tuple[Chart, ...]) -> lis
     return [probe for probe in PROBES if probe.name in names]
 
 
-def measure(figures: tuple[Figure, ...], console: Console, *, rounds: int, seed: int) -> None:
+def measure(figures: tuple[Figure, ...], console: Console, options: argparse.Namespace) -> None:
     """Take the rounds on a pinned CPU, print the table and write the files."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    room = Room(root=ROOT, build=ROOT / "build" / "bench", cpus=cpus)
+    room = Room(root=ROOT, build=ROOT / "build" / "bench", cpus=cpus, swaps=options.swaps)
     room.build.mkdir(parents=True, exist_ok=True)
     os.sched_setaffinity(0, {cpus[0]})
     charts = CHARTS if figures == FIGURES else ()
     begun, begun_s = moment(), time.monotonic()
     with console.status("opening") as status:
         outcome = run_rounds(
-            needed_probes(figures, charts), room, rounds=rounds, order=random.Random(seed), progress=status.update
+            needed_probes(figures, charts),
+            room,
+            rounds=options.rounds,
+            order=random.Random(options.seed),
+            progress=status.update,
         )
     ended, took_s = moment(), time.monotonic() - begun_s
     rows = [evaluate(figure, outcome.samples, outcome.unavailable) for figure in figures]
@@ -76,13 +93,14 @@ def measure(figures: tuple[Figure, ...], console: Console, *, rounds: int, seed:
         "begun": begun,
         "ended": ended,
         "took_s": round(took_s, 1),
-        "rounds": rounds,
+        "rounds": options.rounds,
+        "swaps": options.swaps,
         "machine": machine_facts(room),
     }
     paths = [write_json(rows, outcome, facts, room), *draw_goals(rows, room)]
     paths += draw_charts(charts, outcome.samples, room)
     measured = sum(row.value is not None for row in rows)
-    console.print(f"{measured} of {len(rows)} figures measured in {rounds} rounds, {took_s:.0f} s; ", end="")
+    console.print(f"{measured} of {len(rows)} figures measured in {options.rounds} rounds, {took_s:.0f} s; ", end="")
     console.print(f"load average {begun['load_average']} before, {ended['load_average']} after")
     for path in paths:
         console.print(f"wrote {path.relative_to(ROOT)}")

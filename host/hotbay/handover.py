@@ -14,8 +14,9 @@ begins to accept
 `serving`             stops accepting, ends what it has begun, exits with 0
 ====================  ====================================================================================
 
-Invariant: a connection that ends before `serving` leaves the host as it was: it takes the lock again and thaws. What
-waits in the accept queue belongs to the socket and is answered by whoever still has it: nothing is reset.
+Invariants: a connection that ends before `serving` leaves the host as it was: it takes the lock again, as soon as the
+successor's process lets go of it, and thaws. Nothing that a successor does or leaves undone ends the host. What waits in
+the accept queue belongs to the socket and is answered by whoever still has it: nothing is reset.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from typing import Final, Protocol
 import anyio
 import anyio.abc
 
-from hotbay.errors import CapacityError
+from hotbay.errors import CapacityError, HostError
 from hotbay.gateway.admin_socket import peer_uid, reachable
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,11 @@ __all__ = ["HandoverServer", "Predecessor", "Successor", "find_predecessor"]
 
 STEP_TIMEOUT_S: Final = 30.0
 """For one answer of the other end; what a host does before it answers `frozen` takes a second or two."""
+RETRY_S: Final = 0.5
+"""Until the state directory is asked for again: a successor that was killed still holds it for a moment, and one that
+was replaced by a third host for longer."""
+# After an accept that failed for want of descriptors: it fails again at once until one is free.
+_ACCEPT_PAUSE_S: Final = 0.2
 _LINE_BYTES: Final = 64
 _SOCKETS_MAX: Final = 8
 
@@ -50,10 +56,10 @@ class Predecessor(Protocol):
         """What it listens on."""
 
     async def freeze(self) -> None:
-        """Let go of the state directory. Raises `HostError` when it cannot, with nothing changed."""
+        """Let go of the state directory. Raises `HostError` when it cannot; `thaw` takes back what was done of it."""
 
     async def thaw(self) -> None:
-        """Take the state directory again."""
+        """Take the state directory again. Raises `HostError` while it cannot; safe to repeat."""
 
     def leave(self) -> None:
         """Somebody else serves: stop accepting, drain, exit."""
@@ -68,15 +74,27 @@ class HandoverServer:
         self._busy = anyio.Lock()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Listen, and serve whoever comes."""
-        self._path.unlink(missing_ok=True)
-        with reachable(self._path) as name:
-            listener = await anyio.create_unix_listener(name, mode=0o600)
-        inode = self._path.stat().st_ino
+        """Listen, and serve whoever comes. Where that is not possible the host goes on, and says so in its log."""
+        try:
+            self._path.unlink(missing_ok=True)
+            with reachable(self._path) as name:
+                listener = await anyio.create_unix_listener(name, mode=0o600)
+            inode = self._path.stat().st_ino
+        except OSError as error:
+            logger.error("handover_off path=%s: %s: no successor can take over", self._path, error)  # noqa: TRY400 - the error says all
+            task_status.started()
+            return
         task_status.started()
         try:
-            async with listener:
-                await listener.serve(self._meet)
+            async with listener, anyio.create_task_group() as group:
+                while True:
+                    try:
+                        stream = await listener.accept()
+                    except anyio.BrokenResourceError as error:
+                        logger.warning("handover_accept_failed: %s", error.__cause__)
+                        await anyio.sleep(_ACCEPT_PAUSE_S)
+                    else:
+                        group.start_soon(self._meet, stream)
         finally:
             # The successor has put its own socket there by now.
             with contextlib.suppress(FileNotFoundError):
@@ -95,10 +113,18 @@ class HandoverServer:
 
     async def _give_way(self, stream: anyio.abc.UNIXSocketStream) -> None:
         await stream.send_fds(b"sockets\n", [listening.fileno() for listening in self._host.sockets()])
-        if await _line(stream) != "freeze":
+        asked = ""
+        with anyio.move_on_after(STEP_TIMEOUT_S):
+            asked = await _line(stream)
+        if asked != "freeze":
             return
         logger.info("handover_begun")
-        await self._host.freeze()
+        try:
+            await self._host.freeze()
+        except HostError as error:
+            logger.warning("handover_failed code=%s: %s; this host goes on", error.code, error.message)
+            await self._thaw()
+            return
         try:
             await stream.send(b"frozen\n")
             serving = await _line(stream) == "serving"
@@ -109,7 +135,21 @@ class HandoverServer:
             self._host.leave()
         else:
             logger.warning("handover_failed: the successor went before it served; this host goes on")
-            await self._host.thaw()
+            await self._thaw()
+
+    async def _thaw(self) -> None:
+        """Until it succeeds: meanwhile the host answers with what is live, and starts nothing."""
+        told = ""
+        while True:
+            try:
+                await self._host.thaw()
+            except HostError as error:
+                if error.message != told:
+                    told = error.message
+                    logger.error("still_frozen code=%s: %s; it is tried again by itself", error.code, told)  # noqa: TRY400 - the error says all
+                await anyio.sleep(RETRY_S)
+            else:
+                return
 
 
 @dataclass(slots=True)
@@ -121,8 +161,8 @@ class Successor:
 
     async def freeze(self) -> None:
         """Have the host let go of the state directory. Raises `CapacityError` when it does not."""
-        await self._stream.send(b"freeze\n")
-        with anyio.move_on_after(STEP_TIMEOUT_S):
+        with anyio.move_on_after(STEP_TIMEOUT_S), contextlib.suppress(anyio.BrokenResourceError):
+            await self._stream.send(b"freeze\n")
             if await _line(self._stream) == "frozen":
                 return
         raise CapacityError(
@@ -132,8 +172,11 @@ class Successor:
         )
 
     async def serving(self) -> None:
-        """Tell the host that this one accepts requests now."""
-        await self._stream.send(b"serving\n")
+        """Tell the host that this one accepts requests now; if it is there no more, this one serves all the same."""
+        try:
+            await self._stream.send(b"serving\n")
+        except anyio.BrokenResourceError:
+            logger.warning("predecessor_gone: it ended before it could be told")
         await self._stream.aclose()
 
     async def aclose(self) -> None:
@@ -142,11 +185,12 @@ class Successor:
 
 
 async def find_predecessor(path: Path) -> Successor | None:
-    """Connect to the host of this state directory; None when no host runs there."""
+    """Connect to the host of this state directory; None when none can be reached: the directory's lock says the rest."""
     try:
         with reachable(path) as name:
             stream = await anyio.connect_unix(name)
-    except (FileNotFoundError, ConnectionRefusedError):
+    except OSError as error:
+        logger.debug("no_predecessor path=%s: %s", path, error)
         return None
     received: tuple[bytes, list[int]] = (b"", [])
     with anyio.move_on_after(STEP_TIMEOUT_S), contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):

@@ -14,6 +14,7 @@ import pytest
 from hotbay.cli.call import call
 from hotbay.cli.conformance import conformance
 from hotbay.cli.new import new
+from hotbay.cli.publish import publish
 from hotbay_sdk.testing import PluginHarness
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,7 @@ def test_author_guide_example_of_state_is_taken_over():
         assert new_one.score("mine", {"a": {}, "b": {}}) == [{"a": 0.5, "b": 1.0}]
 
 
-@pytest.mark.parametrize("command", [call, conformance, new], ids=lambda command: command.name)
+@pytest.mark.parametrize("command", [call, conformance, new, publish], ids=lambda command: command.name)
 def test_author_guide_names_options_that_exist(command: click.Command):
     guide = (ROOT / "docs" / "author-guide.md").read_text()
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
@@ -72,3 +73,30 @@ def test_author_guide_names_options_that_exist(command: click.Command):
     used = {option for line in lines for option in re.findall(r" (--[a-z-]+)", line.partition(" -- ")[0])}
     assert lines
     assert used <= known
+
+
+def test_links_of_all_pages_lead_somewhere():
+    links = [
+        page.parent / link
+        for page in (ROOT / "docs").rglob("*.md")
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+        if "://" not in link
+    ]
+    assert len(links) > 10
+    assert [link for link in links if not link.exists()] == []
+
+
+def test_index_names_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert [
+        page.name for page in (ROOT / "docs").glob("*.md") if page.name not in index and page.name != "README.md"
+    ] == []
+
+
+def test_decisions_are_numbered_and_have_the_same_parts():
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        text = page.read_text()
+        assert text.startswith(f"# {int(page.name[:4])}. ")
+        assert all(part in text for part in ("\nStatus: ", "\n## Context\n", "\n## Decision\n")), page.name

@@ -133,6 +133,8 @@ class Packages:
         platform: str | None = None,
         version: str | None = None,
         sdk: Mapping[str, str] | None = None,
+        capabilities: tuple[str, ...] = (),
+        one_shot: bool = False,
     ) -> Manifest:
         """Write a package of one module; `sdk` puts other files in the place of the SDK."""
         version = version or f"{rev}.0.0"
@@ -156,6 +158,8 @@ class Packages:
             protocol=ProtocolRange(first=1, last=1),
             blobs=tuple(_blob(name, path) for name, path in sorted(wheels.items())),
             channel=Channel.DEV,
+            capabilities=capabilities,
+            one_shot=one_shot,
         )
         write_layout(out, manifest, wheels)
         return manifest

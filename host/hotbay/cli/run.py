@@ -257,7 +257,7 @@ class _Follower:
         logger.info("reload_applied file=%s", content.path)
 
 
-_LIVE_FIELDS: Final = frozenset(
+LIVE_FIELDS: Final = frozenset(
     {"scheduling", "bindings", "types", "endpoints", "packages", "swap", "trust", "hosts", "lock", "reload"}
 )
 
@@ -271,7 +271,7 @@ def _needs_restart(fresh: Loaded, state: Loaded) -> list[str]:
     names = [
         name
         for name in type(fresh.host).model_fields
-        if name not in _LIVE_FIELDS and getattr(fresh.host, name) != getattr(state.host, name)
+        if name not in LIVE_FIELDS and getattr(fresh.host, name) != getattr(state.host, name)
     ]
     return names + ["dataLayer"] * (fresh.picker.data_layer != state.picker.data_layer)
 

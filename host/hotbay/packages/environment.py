@@ -26,7 +26,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from hotbay.errors import PackageError
+from hotbay.errors import InputError, PackageError, Problem
 from hotbay.packages.environment_build import FORM, TEMPORARY_PREFIX, WheelPath, build, set_aside
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.tree import FileIdentity, remove_tree, tree_bytes, tree_digest, tree_identity
@@ -140,9 +140,14 @@ class Environments:
 
 
 def environment_key(manifest: Manifest, interpreter: str) -> str:
-    """Name of the environment's folder: 64 hex digits. Raises `OSError` when there is no such interpreter."""
+    """Name of the environment's folder: 64 hex digits. Raises `InputError` when there is no such interpreter."""
     binary = Path(interpreter).resolve()
-    found = binary.stat()
+    try:
+        found = binary.stat()
+    except OSError as error:
+        text = f"the interpreter {interpreter} for {manifest.platform}: {error.strerror or error}"
+        hint = "name one that is there under `hosts`; it is tried again by itself"
+        raise InputError([Problem("START_FAILED", text, hint=hint)]) from error
     content = {
         "form": FORM,
         "interpreter": [str(binary), found.st_size, found.st_mtime_ns],

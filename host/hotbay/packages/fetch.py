@@ -90,6 +90,7 @@ class Fetcher:
             PackageError: FETCH_FAILED (out of reach, too slow, offered by nobody), LENGTH_MISMATCH, DIGEST_MISMATCH,
                 INVALID_PACKAGE. `details["retryable"]` is true where another attempt can help.
             CapacityError: no room, or no time, to build; or the state directory cannot be used.
+            InputError: the host's interpreter for the package is not there.
         """
         manifest = self._manifest(ref)
         blobs = PackageBlobs(manifest, self._places(ref), self._store, self._turns, limits=self._limits, report=report)

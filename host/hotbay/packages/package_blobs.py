@@ -110,9 +110,9 @@ class PackageBlobs:
         """Bring all blobs; one that cannot be had stops the others. `is_verifying`: read those again that were there.
 
         Raises `PackageError` and `CapacityError` as `pull_blob`; FETCH_FAILED when nobody offers a blob, or when it
-        took longer than `total_s`.
+        took longer than `total_s`; `OSError` when the store cannot be used, or the process has no descriptor left.
         """
-        failures: list[HostError] = []
+        failures: list[HostError | OSError] = []
         at_once = anyio.CapacityLimiter(self._limits.concurrency or _UNLIMITED_COUNT)
         try:
             with anyio.fail_after(self._limits.total_s):
@@ -122,7 +122,8 @@ class PackageBlobs:
                         try:
                             async with at_once:
                                 await self._one(blob, is_verifying=is_verifying)
-                        except HostError as error:
+                        except (HostError, OSError) as error:
+                            # Not through the group, which would wrap it.
                             failures.append(error)
                             tasks.cancel_scope.cancel()
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import anyio
 
-from hotbay.errors import HostError, Problem
+from hotbay.errors import HostError, PackageError, Problem
 from hotbay.packages.ref_changes import WITHDRAWN, Withdrawn, changes_of, conflicts, known_refs, refs_of
 from hotbay.packages.sources.source import Scan, Source
 from hotbay.store.world.engine import Change, Delete, World, WorldView
@@ -120,7 +120,7 @@ class RefWatcher:
     async def _look(self) -> bool:
         """Scan and record; False when that failed."""
         try:
-            scan = await self.source.scan()
+            scan = await self._scan()
             await self._record(scan)
         except HostError as error:
             if self._status.last_error is None or self._status.last_error.message != error.message:
@@ -137,6 +137,15 @@ class RefWatcher:
         self.first_scan.set()
         return True
 
+    async def _scan(self) -> Scan:
+        """A file system can fail at any moment; that is the source's failure, and not the host's."""
+        try:
+            return await self.source.scan()
+        except OSError as error:
+            message = f"{self.source.name}: {error}"
+            hint = "It is looked at again by itself."
+            raise PackageError("FETCH_FAILED", message, hint=hint, details={"retryable": True}) from error
+
     async def _wait(self) -> None:
         """Wait for the source; only so long as a problem needs to count as one that stays."""
         try:
@@ -145,9 +154,9 @@ class RefWatcher:
             else:
                 with anyio.move_on_after(max(0.0, self._unsaid_since_s + SETTLE_S - self._now())):
                     await self.source.wait()
-        except HostError as error:
+        except (HostError, OSError) as error:
             # The scan that follows finds the same, and is what is told and backed off from.
-            logger.debug("source_wait_failed source=%s code=%s: %s", self.source.name, error.code, error.message)
+            logger.debug("source_wait_failed source=%s: %s", self.source.name, error)
             await anyio.sleep(RETRY_FIRST_S)
 
     def _tell(self, problems: tuple[Problem, ...]) -> None:

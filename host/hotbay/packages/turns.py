@@ -63,10 +63,13 @@ class Turns:
             if may_displace and other.source != turn.source:
                 with anyio.move_on_after(max(0.0, other.moved_s + self._patience_s - anyio.current_time())):
                     await other.ended.wait()
-                if other.ended.is_set() or anyio.current_time() < other.moved_s + self._patience_s:
+                still = self._taken.get(digest) is other and not other.ended.is_set()
+                if not still or anyio.current_time() < other.moved_s + self._patience_s:
+                    # It ended, moved on, or somebody else who waited took its place.
                     continue
                 # In its place at once: whoever it was comes back and must find it taken.
                 self._taken[digest] = turn
+                turn.moved()
                 other.scope.cancel()
                 await other.ended.wait()
                 turn.moved()

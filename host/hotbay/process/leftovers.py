@@ -136,16 +136,23 @@ def end_leftovers(root: Path) -> int:
     for folder in root.iterdir():
         if folder.is_symlink() or not folder.is_dir():
             continue
-        lock_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass
-        else:
-            count += _end_recorded(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(lock_fd)
+        # A host that ends at this moment takes its folder away by itself.
+        with contextlib.suppress(FileNotFoundError):
+            count += _end_unheld(folder)
+    return count
+
+
+def _end_unheld(folder: Path) -> int:
+    """0 while a host holds the folder. Raises OSError."""
+    lock_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        count = _end_recorded(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return 0
+    finally:
+        os.close(lock_fd)
     return count
 
 

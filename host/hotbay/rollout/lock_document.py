@@ -65,7 +65,7 @@ def _line(document: Document, index: int, entry: object) -> Locked | Problem:
 
 def _problem(document: Document, path: tuple[str | int, ...], message: str) -> Problem:
     hint = "`hotbay lock --out FILE` writes such a file"
-    return Problem("CONFIG_INVALID", message, document.place(path) if path else None, hint=hint)
+    return Problem("CONFIG_INVALID", message, document.place(path), hint=hint)
 
 
 def write_lock(lines: Iterable[Locked]) -> Mapping[str, object]:

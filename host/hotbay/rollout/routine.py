@@ -145,7 +145,8 @@ class Routine:
         if (before.phase in _ON_TRIAL) != (self.state.phase in _ON_TRIAL):
             self._services.on_trial(self._name, self.state.phase in _ON_TRIAL)
         is_downloading = self.state.phase is Phase.FETCHING and self.state.facts.runs
-        if self.state.phase in RESTING and (not is_downloading or self.state.live is not None):
+        # With something live, what comes next is no part of it: a trial wants requests, which come when the host is ready.
+        if self.state.live is not None or (self.state.phase in RESTING and not is_downloading):
             self.first_attempt.set()
         if self.state.processes == 0:
             self._empty.set()

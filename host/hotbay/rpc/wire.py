@@ -336,6 +336,8 @@ class Wire:
             self._frame_timer.cancel()
             self._frame_timer = None
         self.connection.close()
+        # What refers to a closed wire refers to itself, too, and stays until it is collected: dozens of swaps later.
+        self._buffer = bytearray()
         calls = list(self.calls.values())
         self.calls.clear()
         return calls

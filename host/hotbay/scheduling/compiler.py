@@ -13,7 +13,7 @@ from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import ALLOWED_POLICIES, Binding, BindingOptions, Point, Policy, bind
 from hotbay.scheduling.builtin import PICKERS, max_score
 from hotbay.scheduling.calls import PickCall, ProduceCall, ProfilePickCall, ProfileProcessCall, RemoteCall
-from hotbay.scheduling.fields import is_column, unknown_reads, wire_fields
+from hotbay.scheduling.fields import unknown_reads, wire_columns, wire_fields
 from hotbay.scheduling.plan import (
     Handler,
     Learner,
@@ -291,9 +291,9 @@ class _Compiler:
         """Columns of the whole process (so that one transfer per epoch serves all its calls), fields of `refs`."""
         generation = refs[0].generation
         of_process = [r for r in self._given.refs if r.generation is generation and r.declaration is not None]
-        columns = sorted({c for r in of_process if r.declaration for c in r.declaration.reads if is_column(c)})
+        columns = wire_columns(c for r in of_process if r.declaration for c in r.declaration.reads)
         fields = _unique(name for ref in refs for name in self._fields(ref))
-        return tuple(columns), fields
+        return columns, fields
 
     def _fields(self, ref: RefPlan) -> tuple[str, ...]:
         if ref.declaration is None or ref.generation is None:
@@ -373,7 +373,8 @@ class _Compiler:
         for ref in self._given.refs:
             if ref.has(Point.PRE_REQUEST) and ref.generation is not None:
                 handle = (ref.generation.number, ref.generation.handles[ref.name])
-                yield Learner(self._bind(ref, Point.PRE_REQUEST), ref.generation, handle, self._fields(ref))
+                columns, fields = self._needs([ref])
+                yield Learner(self._bind(ref, Point.PRE_REQUEST), ref.generation, handle, fields, columns)
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:

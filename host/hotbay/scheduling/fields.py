@@ -1,6 +1,6 @@
 """Request fields by the names that plugin types declare, and which of a type's reads are fields or columns. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, cast
 
 from hotbay_sdk.protocol import Value, check_value
@@ -48,6 +48,11 @@ def request_field(request: InferenceRequest, name: str) -> Value:
 def is_column(name: str) -> bool:
     """Whether a declared read is an endpoint column that this host has."""
     return name in COLUMN_FORMATS
+
+
+def wire_columns(reads: Iterable[str]) -> tuple[str, ...]:
+    """Endpoint columns of `reads`, in the order in which calls name them."""
+    return tuple(sorted({name for name in reads if is_column(name)}))
 
 
 def unknown_reads(reads: tuple[str, ...]) -> tuple[str, ...]:

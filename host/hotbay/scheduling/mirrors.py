@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import Point
-from hotbay.scheduling.fields import wire_fields
+from hotbay.scheduling.fields import wire_columns, wire_fields
 from hotbay.scheduling.plan import Learner
 
 __all__ = ["Mirrors"]
@@ -36,4 +36,4 @@ def _twin(learner: Learner, generation: Generation) -> Learner | None:
     if declared is None or handle is None or str(Point.PRE_REQUEST) not in declared.points:
         return None
     fields = wire_fields(declared.reads, generation.block_tokens.get(binding.ref))
-    return Learner(binding, generation, (generation.number, handle), fields)
+    return Learner(binding, generation, (generation.number, handle), fields, wire_columns(declared.reads))

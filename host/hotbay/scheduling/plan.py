@@ -103,12 +103,13 @@ class Handler:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learner:
-    """A ref that is told of each scheduled request (PreRequest)."""
+    """A ref that is told of each scheduled request (PreRequest). `fields` and `columns` go with what it is told."""
 
     binding: Binding
     generation: Generation
     handle: tuple[int, int]
     fields: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,11 +67,12 @@ class Remote:
         epoch, membership, held = self._sent
         ids = None if membership == snapshot.membership else list(snapshot.ids)
         values = None
-        if columns and (epoch != snapshot.epoch or held != columns):
-            values = {name: snapshot.column_bytes(name) for name in columns}
         # A view of another epoch takes the place of the one that is held, columns and all, also when it brings none.
         kept = held if epoch == snapshot.epoch else ()
-        self._sent = (snapshot.epoch, snapshot.membership, columns or kept)
+        if columns != kept and not set(columns) <= set(kept):
+            values = {name: snapshot.column_bytes(name) for name in columns}
+            kept = tuple(sorted({*kept, *columns}))
+        self._sent = (snapshot.epoch, snapshot.membership, kept)
         return [snapshot.epoch, snapshot.rows, snapshot.membership, ids, values]
 
     def forget_view(self) -> None:
@@ -106,7 +107,7 @@ class Remote:
         snapshot = entries[-1][0].snapshot
         requests = request_columns([cycle for cycle, _ in entries], learner.fields, ())
         targets = [ids for _, ids in entries]
-        args = [learner.handle, self.view(snapshot, ()), requests, targets]
+        args = [learner.handle, self.view(snapshot, learner.columns), requests, targets]
         self.generation.client.notify(Method.PRE_REQUEST, args, epoch=snapshot.epoch)
 
     def _not_sent(self, learner: Learner, entries: Sequence[Notice], code: str) -> None:

@@ -154,7 +154,8 @@ class BlobStore:
         """For removing blobs that nothing needs: gives the function to do it, which says whether it did.
 
         A blob that anybody asked for (`has`, `part`, `copy_in`, …) since this began is spared: a fetch that found it here
-        relies on it. Raises CapacityError UNAVAILABLE while another collection is under way.
+        relies on it. Entering and leaving do not block; the function does. Raises CapacityError UNAVAILABLE while another
+        collection is under way.
         """
         with self._demand_lock:
             if self._demanded is not None:
@@ -163,8 +164,8 @@ class BlobStore:
                 )
             self._demanded = set()
         try:
+            # Nothing is synced: a removal that a crash takes back leaves a blob that is whole, for the next collection.
             yield self._collect
-            sync_directory(self._blobs)
         finally:
             with self._demand_lock:
                 self._demanded = None

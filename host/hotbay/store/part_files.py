@@ -96,8 +96,12 @@ def _opened(part: Path, *, create: bool) -> int:
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(part, flags | os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-    except PermissionError:
-        return os.open(part, flags | os.O_RDONLY)
+    except PermissionError as error:
+        try:
+            return os.open(part, flags | os.O_RDONLY)
+        except FileNotFoundError:
+            # It is the folder that may not be written: looking again would find the same for ever.
+            raise error from None
 
 
 def read_progress(path: Path) -> tuple[int, str | None] | None:

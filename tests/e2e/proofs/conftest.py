@@ -32,7 +32,7 @@ def packages(tmp_path: Path, real_wheels: dict[str, Path]) -> Packages:  # a fix
 
 @pytest.fixture
 def host(tmp_path: Path, servers: list[ModelServer], packages: Packages):  # fixtures by their names
-    """host(picker, config): a running host over the watched folder `packages`, as a context; `ready=False`: at once."""
+    """host(picker, config): a running host, as a context; over the watched folder `packages` unless `sources` says else."""
     for name in ("packages", "making", "state"):
         (tmp_path / name).mkdir(exist_ok=True)
 

@@ -5,14 +5,12 @@ end, once the last process of the last swap is gone. The control at the end hold
 reading says so.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest

@@ -548,3 +548,20 @@ async def test_interpreter_that_is_not_there_is_told(
     fetcher._interpreter_of = lambda _: f"{sys.executable}-gone"
     with pytest.raises(HostError):
         await fetcher.fetch(ref)
+
+
+async def test_store_that_cannot_be_written_is_the_machines_and_not_the_packages(
+    fetching: Fetching, plugin: tuple[Manifest, Path]
+) -> None:
+    manifest, layout = plugin
+    ref = await fetching.know(manifest, DirectorySource(layout.parent, "local"), str(layout))
+    parts = fetching.store.root / "parts"
+    parts.rmdir()
+    parts.write_text("no folder")
+    with pytest.raises(CapacityError, match="cannot be staged") as refused:
+        await fetching.fetcher().fetch(ref)
+    assert refused.value.code == "RESOURCE_EXHAUSTED"
+    parts.unlink()
+    parts.mkdir()
+    await fetching.fetcher().fetch(ref)
+    assert [done.digest for done in completions(fetching)] == [manifest.digest]

@@ -1,5 +1,6 @@
 """What a killed host leaves is ended by the next one, by lock and identity; nobody else is (L10, L22)."""
 
+import fcntl
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import anyio
 import anyio.abc
 import pytest
 from hotbay.process.launch import STAGE0
-from hotbay.process.leftovers import HostRecords, ProcessRecord
+from hotbay.process.leftovers import HostRecords, ProcessRecord, end_leftovers
 from hotbay.process.proc import machine, read_stat
 from hotbay.store.state_dir import StateDirectory
 
@@ -35,6 +36,21 @@ def leave_record(root: Path, record: ProcessRecord) -> None:
     folder = root / "dead"
     folder.mkdir(parents=True)
     (folder / f"{record.pid}-{record.start_ticks}").write_text(json.dumps(asdict(record)))
+
+
+def test_folder_that_its_host_takes_away_at_this_moment_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = HostRecords.open(tmp_path)
+    locked = fcntl.flock
+
+    def end_first(descriptor: int, operation: int) -> None:
+        if operation & fcntl.LOCK_NB:
+            ending.close()
+        locked(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", end_first)
+    assert end_leftovers(tmp_path) == 0
 
 
 def record_of(pid: int, *, label: str = "sample#1") -> ProcessRecord:

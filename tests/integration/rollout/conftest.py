@@ -21,6 +21,8 @@ from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.gateway.admin_connection import AdminConnection
 from hotbay.packages.manifest import Manifest
+from hotbay.rollout.events import EventLog
+from hotbay.rollout.operations import Operations, Ports
 
 WAIT_S = 30.0
 """Deadline of waits for what takes a second or two on a machine of its own: others may work on it too."""
@@ -98,6 +100,13 @@ class Bay:
     def plugin_pids(self) -> set[int]:
         """Processes of plugins that run now; tools of the host are none."""
         return self.tools.plugins_of(os.getpid())
+
+    @property
+    def operations(self) -> Operations:
+        """What the admin socket calls."""
+        router = self.host._router
+        ports = Ports(status=self.status, lines=lambda _name: (), collect=None, bindings=lambda: router.plan.bindings)
+        return Operations(self.host._supervisor, EventLog(time.monotonic), ports)
 
 
 def host_text(servers: list[Any], source: Path, state: Path, extra: str, *, sources: str | None = None) -> str:

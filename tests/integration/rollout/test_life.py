@@ -68,6 +68,18 @@ async def test_host_that_ends_leaves_no_process_and_no_descriptor(host, text, pa
     await bay.wait_for(lambda: descriptors() <= before)
 
 
+async def test_host_is_ready_with_what_was_live_while_a_newer_version_waits_for_requests(
+    host, text, packages, tmp_path
+):
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    async with host() as bay:
+        await bay.rev_is_live(1)
+    packages.make(tmp_path / "packages" / "v2", text.scorer("v2"), rev=2)
+    async with host(config="swap: {shadow: off, canary: {for: 60s}}\n") as bay:
+        await bay.wait_for(lambda: bay.plugin()["phase"] == "canary")
+        assert bay.live()["rev"] == 1
+
+
 async def test_host_that_is_cancelled_leaves_no_process(host, text, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
     with anyio.CancelScope() as scope:

@@ -283,3 +283,74 @@ async def test_default_producer_is_made_in_a_process_that_runs_already(host, pac
         assert [(await bay.client.chat()).text for _ in range(20)] == ["v2"] * 20
         assert bay.degraded() == {}
         assert bay.plugin("prefix")["restarts"] == 0
+
+
+TWO_TYPES = (
+    CHOOSES.replace('"sample-scorer", parameters=Params', '"sample-scorer", parameters=Params, needs_restart=True')
+    + """
+
+@plugin.type("light-scorer", parameters=Params)
+class Light(Scorer):
+    def score_batch(self, requests, endpoints):
+        return [[0.0] * len(endpoints) for _ in requests]
+"""
+)
+
+
+def both(sample: str, light: str) -> str:
+    return picker(
+        f"{{name: sample, type: sample-scorer, parameters: {{prefer: {sample}}}}}",
+        f"{{name: light, type: light-scorer, parameters: {{prefer: {light}}}}}",
+        weights="{pluginRef: sample}, {pluginRef: light}",
+    )
+
+
+async def test_parameters_that_need_a_restart_get_another_process_beside_the_old_one(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", TWO_TYPES, types=("sample-scorer", "light-scorer"))
+    config = CONFIG.replace("}}", "}, light: {deadline: 5s}}")
+    async with host(both("v1", "v1"), config=config) as bay, bay.load(100) as load:
+        before = bay.live()
+        bay.host._supervisor.look()
+        await load.more(20)
+        assert bay.live() == before, "what the plugin says of its types restarts nothing"
+        await adopt(bay, both("v1", "v2"), config)
+        await load.more(20)
+        assert bay.live() == before, "this type needs no other process"
+
+        await adopt(bay, both("v2", "v2"), config)
+        assert bay.plugin()["phase"] != "idle"
+        await bay.wait_for(lambda: bay.live()["generation"] > before["generation"] and bay.live()["pid"])
+        assert (await bay.client.chat()).text == "v2"
+        await bay.wait_for(lambda: bay.plugin_pids() == {bay.live()["pid"]})
+        second = bay.live()
+        assert second["digest"] == before["digest"]
+        assert (bay.plugin()["restarts"], bay.plugin()["swaps"]) == (0, 0)
+
+        # The next version starts with the same parameters, and once.
+        bay.publish(TWO_TYPES, rev=2, types=("sample-scorer", "light-scorer"))
+        await bay.rev_is_live(2)
+        await bay.wait_for(lambda: bay.plugin_pids() == {bay.live()["pid"]})
+        assert bay.live()["generation"] == second["generation"] + 1
+        assert (await bay.client.chat()).text == "v2"
+        bay.host._supervisor.look()
+        await load.more(20)
+        assert bay.live()["generation"] == second["generation"] + 1
+    assert load.failed == []
+    assert bay.degraded() == {}
+
+
+async def test_parameters_that_need_a_restart_and_are_rejected_leave_the_old_process(host, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", TWO_TYPES, types=("sample-scorer", "light-scorer"))
+    config = CONFIG.replace("}}", "}, light: {deadline: 5s}}")
+    async with host(both("v1", "v1"), config=config) as bay:
+        before = bay.live()
+        await adopt(bay, both("nowhere", "v1"), config)
+        await bay.wait_for(bay.error)
+        assert bay.error()["code"] == "CONFIG_INVALID"
+        assert "nowhere is no endpoint" in bay.error()["message"]
+        assert bay.live() == before
+        assert (await bay.client.chat()).text == "v1"
+        await adopt(bay, both("v2", "v1"), config)
+        await bay.wait_for(lambda: bay.live()["generation"] > before["generation"] and bay.live()["pid"])
+        assert (await bay.client.chat()).text == "v2"
+        assert bay.degraded() == {}

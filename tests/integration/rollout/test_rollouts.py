@@ -10,8 +10,7 @@ import time
 import anyio
 import pytest
 from hotbay.errors import HostError
-from hotbay.rollout.events import EventLog
-from hotbay.rollout.operations import Operations, Ports
+from hotbay.store.world.engine import Put
 from hotbay.store.world.records import History, Quarantine
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -23,18 +22,6 @@ SWAP = (
 )
 LONG_GUARD = "swap: {shadow: off, canary: off, guard: {for: 60s, calls: 100000}}\n"
 NO_STEPS = "swap: {shadow: off, canary: off, guard: off}\n"
-
-
-def operations(bay) -> Operations:
-    supervisor = bay.host._supervisor
-    plan = bay.host._router
-    ports = Ports(
-        status=bay.status,
-        lines=lambda _name: (),
-        collect=None,
-        bindings=lambda: plan.plan.bindings,
-    )
-    return Operations(supervisor, EventLog(time.monotonic), ports)
 
 
 def world(bay):
@@ -121,7 +108,7 @@ async def test_crash_on_guard_goes_back_at_once(host, text, packages, tmp_path):
 async def test_operator_rolls_back_pins_and_unpins(host, text, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
     async with host(config=PATIENT + NO_STEPS) as bay:
-        operate = operations(bay)
+        operate = bay.operations
         bay.publish(text.scorer("v2"), rev=2)
         await bay.rev_is_live(2)
         assert (await operate.rollback("sample", "me"))["rev"] == 1
@@ -149,7 +136,7 @@ async def test_operator_aborts_promotes_and_clears(host, text, packages, tmp_pat
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
     forever = "swap: {shadow: {sample: 1, calls: 1000000, for: 600s}, canary: off, guard: off}\n"
     async with host(config=PATIENT + forever) as bay:
-        operate = operations(bay)
+        operate = bay.operations
         with pytest.raises(HostError, match="nothing to promote"):
             await operate.rollout("sample", "promote", "me")
         manifest = bay.publish(text.scorer("v2"), rev=2)
@@ -169,20 +156,20 @@ async def test_operator_aborts_promotes_and_clears(host, text, packages, tmp_pat
 async def test_disabled_plugin_stays_down_over_a_restart_and_comes_back(host, text, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
     async with host(config=PATIENT) as bay:
-        await operations(bay).disable("sample", "me")
+        await bay.operations.disable("sample", "me")
         await bay.wait_for(lambda: bay.plugin()["phase"] == "disabled" and not bay.plugin_pids())
         assert (await bay.client.chat()).status == 200
         assert set(bay.degraded()) == {("sample", "UNAVAILABLE")}
     async with host(config=PATIENT) as bay:
         assert (bay.plugin()["phase"], bay.plugin_pids()) == ("disabled", set())
-        await operations(bay).enable("sample", "me")
+        await bay.operations.enable("sample", "me")
         await bay.rev_is_live(1)
 
 
 async def test_fail_closed_plugin_is_not_disabled_without_force(host, text, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
     async with host(config="bindings: {sample: {deadline: 5s, on_failure: fail_closed}}\n") as bay:
-        operate = operations(bay)
+        operate = bay.operations
         with pytest.raises(HostError, match="sample of sample fails closed") as refused:
             await operate.disable("sample", "me")
         assert "--force" in refused.value.hint
@@ -259,7 +246,7 @@ async def test_refs_with_a_key_have_a_process_of_their_own(host, text, packages,
 async def test_version_waits_for_the_operators_approval(host, text, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
     async with host(config=PATIENT + "swap: {approve: manual, shadow: off, canary: off, guard: off}\n") as bay:
-        operate = operations(bay)
+        operate = bay.operations
         bay.publish(text.scorer("v2"), rev=2)
         await bay.wait_for(lambda: bay.plugin()["phase"] == "awaiting approval")
         assert bay.live()["rev"] == 1
@@ -310,3 +297,19 @@ async def test_version_that_cannot_use_the_state_starts_cold_and_says_so(host, p
         await bay.rev_is_live(2)
         assert (await bay.client.chat()).text == "v2"
         assert bay.plugin()["cold"].startswith("sample: cold")
+
+
+async def test_quarantine_that_ends_lets_the_version_be_tried_again_by_itself(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    made = packages.make(tmp_path / "made", text.scorer("v2"), rev=2)
+    async with host(config=PATIENT + NO_STEPS) as bay:
+        ends_s = time.time_ns() / 1e9 + 2.0
+        record = Quarantine(made.digest, "sample", 2, "TRIAL_FAILED", "as asked", 1, ends_s - 2.0, ends_s)
+        await bay.host._supervisor.world.transact(lambda _view: [Put(record)])
+        (tmp_path / "made").rename(tmp_path / "packages" / "v2")
+        await bay.wait_for(
+            lambda: any(c.rev == 2 for c in bay.host._supervisor.routines["sample"].state.facts.candidates)
+        )
+        assert bay.live()["rev"] == 1
+        await bay.rev_is_live(2)
+        assert time.time_ns() / 1e9 >= ends_s

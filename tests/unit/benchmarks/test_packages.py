@@ -8,8 +8,8 @@ from benchmarks.packages import _write_wheel
 
 
 def test_written_wheel_is_accepted_and_reproducible(tmp_path: Path):
-    first = _write_wheel(tmp_path / "a", b"plugin = None\n")
-    second = _write_wheel(tmp_path / "b", b"plugin = None\n")
+    first = _write_wheel(tmp_path / "a", "hotbay_bench_echo", b"plugin = None\n")
+    second = _write_wheel(tmp_path / "b", "hotbay_bench_echo", b"plugin = None\n")
 
     facts = screen_wheel(first, first.name)
 

@@ -139,6 +139,8 @@ def made(message, *arguments, **fields):
         (made("started pid=%s", 1, plugin="a#1"), made("started pid=%s", 2, plugin="a#2"), True),
         (made("started pid=%s", 1, plugin="a#1"), made("ended pid=%s", 1, plugin="a#1"), False),
         (made("request failed", request="1"), made("request failed", request="2"), True),
+        (made("phase plugin=%s phase=%s", "a", "shadow"), made("phase plugin=%s phase=%s", "a", "canary"), False),
+        (made("call operation=%s who=%s", "pin", "x"), made("call operation=%s who=%s", "unpin", "x"), False),
     ],
 )
 def test_one_thing_is_what_was_said_of_whom_with_which_code(one, other, same):

@@ -241,3 +241,20 @@ def test_p16_plain_name_is_accepted() -> None:
 
 def test_capability_of_another_hosts_time_is_read_and_merely_never_granted() -> None:
     assert parse_manifest(canonical({**VALID, "capabilities": ["teleport"]})).capabilities == ("teleport",)
+
+
+def test_field_that_came_later_leaves_older_packages_their_digest() -> None:
+    # VALID is what the first hosts wrote: the bytes, and so the digest, are as they were.
+    assert "one_shot" not in VALID
+    old = parse_manifest(canonical(VALID))
+    assert (old.one_shot, old.canonical_bytes()) == (False, canonical(VALID))
+    new = parse_manifest(canonical(VALID | {"one_shot": True}))
+    assert new.one_shot
+    assert new.canonical_bytes() == canonical(VALID | {"one_shot": True})
+    assert new.digest != old.digest
+
+
+@pytest.mark.parametrize("written", [False, 0, "true", None])
+def test_field_that_came_later_is_written_in_one_way_only(written: object) -> None:
+    with pytest.raises(PackageError):
+        parse_manifest(canonical(VALID | {"one_shot": written}))

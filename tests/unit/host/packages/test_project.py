@@ -112,3 +112,10 @@ def test_all_problems_are_found_at_once() -> None:
 
 def test_tool_that_is_no_table_is_refused() -> None:
     assert "this table is missing" in problems("tool = 1\n[project]\nname = 'x'\n")[0]
+
+
+def test_one_shot_is_a_flag() -> None:
+    assert not parse_project(VALID, file="pyproject.toml").one_shot
+    assert parse_project(VALID + "one_shot = true\n", file="pyproject.toml").one_shot
+    [problem] = problems(VALID + 'one_shot = "yes"\n')
+    assert "pyproject.toml:13: CONFIG_INVALID: tool.hotbay.one_shot: must be true or false" in problem

@@ -1,5 +1,6 @@
 """What a source shows becomes what the world knows: new refs, withdrawals, failures, conflicts."""
 
+import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -35,12 +36,12 @@ class Shown:
     dev = True
 
     def __init__(self, *offers: Offer, problems: tuple[Problem, ...] = ()) -> None:
-        self.next: Scan | HostError = Scan(offers, problems)
+        self.next: Scan | HostError | OSError = Scan(offers, problems)
         self.scans = 0
         self._bell = anyio.Event()
         self._looked = anyio.Event()
 
-    def show(self, scan: Scan | HostError) -> None:
+    def show(self, scan: Scan | HostError | OSError) -> None:
         self.next = scan
         self._bell.set()
 
@@ -54,7 +55,7 @@ class Shown:
         self.scans += 1
         self._looked.set()
         self._looked = anyio.Event()
-        if isinstance(self.next, HostError):
+        if isinstance(self.next, HostError | OSError):
             raise self.next
         return self.next
 
@@ -196,6 +197,20 @@ async def test_failing_source_changes_nothing_and_comes_back(make: Make) -> None
         assert watch.status.last_error is None
         assert states[0] is SourceState.WATCHING
         assert SourceState.FAILING in states
+
+
+async def test_disk_that_fails_under_a_source_is_the_sources_failure(make: Make) -> None:
+    world, one = MemoryWorld(), make()
+    source = Shown(offer(one))
+    watch = watcher(source, world, withdrawn="stop")
+    async with running(watch):
+        source.show(OSError(errno.EIO, "Input/output error"))
+        await source.looked(4)
+        assert watch.status.state is SourceState.FAILING
+        assert "Input/output error" in watch.status.problems[0].message
+        assert known(world) == [("sample", 1, True)]
+        source.show(Scan((offer(make(rev=2)), offer(one))))
+        await seen(world, lambda view: len(known(world)) == 2)
 
 
 async def test_world_without_room_is_a_failure_that_is_tried_again(make: Make) -> None:

@@ -110,3 +110,21 @@ async def test_cancelled_waiter_leaves_no_trace() -> None:
         fetches.end["c"].set()
         await fetches.run("c", "z")
     assert fetches.log[-2:] == ["c begins", "c ends"]
+
+
+async def test_of_two_who_lose_patience_at_once_one_gets_the_turn() -> None:
+    fetches = Fetches()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fetches.run, "a", "x")
+            await fetches.began["a"].wait()
+            tasks.start_soon(fetches.run, "b", "y")
+            tasks.start_soon(fetches.run, "c", "z")
+            await fetches.began["b"].wait()
+            await fetches.began["c"].wait()
+            for name in "abc":
+                fetches.end[name].set()
+    holders = 0
+    for line in fetches.log:
+        holders += 1 if line.endswith("begins") else -1
+        assert holders <= 1, fetches.log

@@ -36,7 +36,14 @@ def ref(made: Manifest, source: str = "s") -> records.ManifestRef:
 def told(*given: records.Record, made: tuple[Manifest, ...], settings: PluginSettings = SETTINGS, **more: object):
     known = {each.digest: each for each in made}
     return facts_of(
-        view_of(*given, *(ref(each) for each in made)), "sample", settings, known, sources=["s"], wall_s=100.0, now_s=7.0, **more
+        view_of(*given, *(ref(each) for each in made)),
+        "sample",
+        settings,
+        known,
+        sources=["s"],
+        wall_s=100.0,
+        now_s=7.0,
+        **more,
     )
 
 
@@ -123,7 +130,9 @@ def test_disabled_plugin_does_not_run() -> None:
 @pytest.mark.parametrize(
     ("ends", "stale_at_s"), [((), None), ((None,), None), ((100.0, None), None), ((130.0, 107.5, 99.0), 14.5)]
 )
-def test_facts_are_stale_when_the_next_quarantine_ends(ends: tuple[float | None, ...], stale_at_s: float | None) -> None:
+def test_facts_are_stale_when_the_next_quarantine_ends(
+    ends: tuple[float | None, ...], stale_at_s: float | None
+) -> None:
     made = [manifest(rev) for rev in range(1, 5)]
     told_of = [
         records.Quarantine(each.digest, "sample", each.rev, "CRASHED", "", 1, 0.0, until_s)

@@ -1,7 +1,7 @@
 """Whose fault an error is: this alone decides between a quarantine, a count and a pause."""
 
 import pytest
-from hotbay.errors import CapacityError, HostError, PackageError, PluginFault
+from hotbay.errors import CapacityError, HostError, InputError, PackageError, PluginFault, Problem
 from hotbay.rollout.faults import MAX_SHOWN_CHARS, cause_of, failure_of
 from hotbay.rollout.state import Cause, Phase
 
@@ -17,6 +17,8 @@ from hotbay.rollout.state import Cause, Phase
         (PackageError("DIGEST_MISMATCH", ""), Phase.STAGING, None, Cause.PACKAGE),
         (PackageError("INVALID_PACKAGE", ""), Phase.FETCHING, None, Cause.PACKAGE),
         (PackageError("INVALID_PACKAGE", ""), Phase.LAUNCHING, None, Cause.PACKAGE),
+        (InputError([Problem("START_FAILED", "no such interpreter")]), Phase.STAGING, None, Cause.CAPACITY),
+        (PluginFault("PROTOCOL_VERSION", ""), Phase.LAUNCHING, None, Cause.PACKAGE),
         (PluginFault("CRASHED", ""), Phase.IDLE, None, Cause.PLUGIN),
         (PluginFault("CRASHED", ""), Phase.IDLE, 9, Cause.OUTSIDE),
         (PluginFault("CRASHED", ""), Phase.IDLE, 6, Cause.PLUGIN),

@@ -52,7 +52,8 @@ def test_wrong_lock_file_is_refused_with_what_to_do(change: dict, told: str) -> 
     document = {"apiVersion": "hotbay/v1alpha1", "kind": "Lock", "packages": [LINE], **change}
     with pytest.raises(InputError, match=told) as refused:
         read_lock(json.dumps(document), file="lock.yaml")
-    assert "hotbay lock -o" in refused.value.hint
+    assert "hotbay lock --out" in refused.value.hint
+    assert str(refused.value.problems[0].place).startswith("lock.yaml:1:")
 
 
 def view_of(*given: Locked | ManifestRef | Completion) -> WorldView:

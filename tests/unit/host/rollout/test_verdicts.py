@@ -336,6 +336,7 @@ def some_side(rng: np.random.Generator) -> Side:
     )
 
 
+@pytest.mark.timeout(120)
 def test_equal_generations_are_rolled_back_in_less_than_one_of_a_hundred_rollouts() -> None:
     failed = []
     for seed in range(500):

@@ -98,7 +98,7 @@ class Version:
                 version.note(request, "handler")
                 return next(iter(results)), results
 
-        @made.type("learner", reads=["request.id"])
+        @made.type("learner", reads=reads)
         class Learns(PreRequest):
             def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> None:
                 version.told.append((request.id, targets[0]))

@@ -1,5 +1,7 @@
 """Parts: what was fetched is kept and checked again, and what is wrong is dropped; one writer at a time."""
 
+import errno
+import os
 import random
 import shutil
 import threading
@@ -208,6 +210,22 @@ def test_part_that_a_crash_left_whole_and_read_only_is_taken_up(store: BlobStore
         part.write(CONTENT[part.offset :])
         part.finish()
     assert store.read(DIGEST) == CONTENT
+
+
+def test_folder_that_may_not_be_written_is_said_and_not_asked_for_ever(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        """As for a user who is not root."""
+        if flags & os.O_CREAT:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError), store.part(DIGEST, SIZE):
+        pass
 
 
 def test_size_that_no_disk_has_is_refused_and_keeps_what_is_there(store: BlobStore) -> None:
