@@ -434,6 +434,10 @@ class Host:
         if problems:
             self._metrics.reload("refused")
 
+    def found_unchanged(self) -> None:
+        """A configuration file was saved and says what it said before."""
+        self._metrics.reload("unchanged")
+
     # -- status ----------------------------------------------------------------------------------
 
     def status(self) -> Mapping[str, object]:

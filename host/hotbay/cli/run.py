@@ -23,6 +23,7 @@ from hotbay.config.reload import read_content, watch_files
 from hotbay.datalayer.endpoint import format_authority
 from hotbay.errors import HostError, InputError, Place, Problem
 from hotbay.observe.logs import set_up_logging
+from hotbay.process.heap import use_one_heap
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +151,7 @@ def _quoted(text: str) -> str:
 
 def run_host(given: Given) -> None:
     """Run until SIGTERM or SIGINT. Raises `HostError` when the host cannot start."""
+    use_one_heap()
     loaded = load(given)
     wanted = loaded.host.logging
     set_up_logging(wanted.level, wanted.format, access=wanted.access)
@@ -226,6 +228,7 @@ class _Follower:
             apply = partial(self._apply, fresh, content)
             if _same(fresh, self._loaded):
                 self._host.hold_back(None)
+                self._host.found_unchanged()
             elif self._loaded.host.reload == "manual":
                 self._host.hold_back(HeldBack(_differing(fresh, self._loaded), apply))
                 logger.info("reload_held_back file=%s: `hotbay apply` puts it in force", content.path)

@@ -120,7 +120,7 @@ class Metrics:
         self.fetched_bytes.add((plugin,), count)
 
     def reload(self, result: str) -> None:
-        """A changed configuration was `applied`, or `refused` for the problems in it."""
+        """A saved configuration was `applied`, `refused` for the problems in it, or said the same: `unchanged`."""
         self.reloads.add((result,))
 
     def render(self) -> bytes:
@@ -140,7 +140,7 @@ class Metrics:
             ("rollouts", "Rollouts that ended: live, or the code of what ended them.", self.rollouts),
             ("fetches", "Fetches of packages that ended: complete, or the code of what ended them.", self.fetches),
             ("fetch_bytes", "Bytes of packages that came from sources.", self.fetched_bytes),
-            ("config_reloads", "Changed configurations: applied or refused.", self.reloads),
+            ("config_reloads", "Saved configurations: applied, refused, or unchanged in what they say.", self.reloads),
         ):
             yield counters(name, text, counter)
         yield plugin_counters(self.plugin_counters)

@@ -49,7 +49,8 @@ class Memory:
 
     async def _flush(self) -> None:
         while self._todo:
-            effect, generation, at_s = self._todo.pop(0)
+            # Taken off when it is written: cancelled in between, it is what `run` flushes last.
+            effect, generation, at_s = self._todo[0]
             try:
                 if isinstance(effect, Condemn):
                     await self._services.world.transact(partial(self._quarantined, effect, at_s))
@@ -59,6 +60,7 @@ class Memory:
                     self._tell("live", effect, generation=generation, why=effect.why, who=effect.who)
             except HostError as error:
                 logger.error("world_write_failed plugin=%s code=%s: %s", self._name, error.code, error.message)  # noqa: TRY400 - the error says all
+            del self._todo[0]
 
     def _tell(self, event: str, effect: Condemn | Record, **fields: object) -> None:
         build = effect.build

@@ -204,6 +204,11 @@ class Routine:
         try:
             with scope:
                 event = await work()
+        except Exception as error:
+            # The boundary around one download: what answers now is not to pay for a defect in it.
+            logger.exception("download_raised plugin=%s", self._name)
+            chance = self._services.random()
+            event = Broke(n, Failure(Cause.CAPACITY, "INTERNAL", f"{type(error).__name__}: {error}"[:400], "", chance))
         finally:
             del self._work[n]
         if event is not None:

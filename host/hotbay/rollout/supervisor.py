@@ -76,7 +76,7 @@ class Supervisor:
             deployment, self._services.launcher, group, self._answering, drain_s=self._services.drain_s
         )
         self._sleepers = Sleepers(self._services, lambda: self._routines.items())
-        self._releasing: set[str] = set()
+        self._releasing: dict[str, anyio.CancelScope] = {}
         self._unwanted: set[str] = set()
         self._on_trial: str | None = None
         self._frozen: tuple[str, ...] = ()
@@ -177,6 +177,7 @@ class Supervisor:
         for name in self.deployment.wanted:
             if name in self._unwanted:
                 self._unwanted.discard(name)
+                self._releasing[name].cancel()
                 self._routines[name].learn()
             elif name not in self._routines:
                 routine = self._routines[name] = Routine(name, self._services, self._group)
@@ -276,25 +277,32 @@ class Supervisor:
     def _release_unneeded(self) -> None:
         for name in self._routines:
             if name not in self.deployment.wanted and name not in self._releasing:
-                self._releasing.add(name)
-                self._group.start_soon(self._release, name)
+                self._releasing[name] = anyio.CancelScope()
+                self._group.start_soon(self._release, name, self._releasing[name])
 
-    async def _release(self, name: str) -> None:
+    async def _release(self, name: str, scope: anyio.CancelScope) -> None:
         """Stop a plugin that nothing refers to, unless it is referred to again within the linger time.
 
-        Referred to again while it stops, it is started as soon as it is gone.
+        Referred to again while it stops, it is started as soon as it is gone; `scope` is cancelled then, because there
+        may be no moment without a process any more.
         """
-        await anyio.sleep(self._services.linger_s)
-        if name not in self.deployment.wanted and not self._closing:
-            self._unwanted.add(name)
-            self._routines[name].learn()
-            await self._routines[name].emptied()
-            if name in self._unwanted and not self._closing:
-                await self._routines[name].stop()
-                del self._routines[name]
-                self._unwanted.discard(name)
-        self._releasing.discard(name)
+        with scope:
+            await anyio.sleep(self._services.linger_s)
+            if name not in self.deployment.wanted and not self._closing:
+                self._unwanted.add(name)
+                self._routines[name].learn()
+                await self._routines[name].emptied()
+                if not self._closing:
+                    await self._forget(name)
+        del self._releasing[name]
         self._ensure_routines()
+        self._release_unneeded()
+
+    async def _forget(self, name: str) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._routines[name].stop()
+            del self._routines[name]
+            self._unwanted.discard(name)
 
 
 MAX_DEFAULT_ROUNDS: Final = 8

@@ -1,4 +1,4 @@
-"""`hotbay run` as a process of its own: L07, U09, U17, the drain on SIGTERM, and configurations that cannot be used."""
+"""`hotbay run` as a process of its own: L07, HB16, U09, U17, the drain on SIGTERM, and configurations that cannot be used."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ STUBBORN = {
 """One keeps the interpreter's lock in a C loop, one ignores SIGTERM and reads its channel no more."""
 
 
-async def test_l07_no_plugin_outlives_a_killed_host(command, text, packages, is_alive, until, tmp_path):
+async def test_l07_hb16_no_plugin_outlives_a_killed_host(command, text, packages, is_alive, until, tmp_path):
     source, kinds = tmp_path / "packages", ("idle", "looping", "ignoring")
     for kind in kinds:
         made = text.scorer("v1", type=f"{kind}-scorer", **STUBBORN.get(kind, {}))

@@ -176,6 +176,28 @@ async def test_plugin_that_is_named_again_within_the_linger_time_goes_on(host, t
         assert (await bay.client.chat()).text == "v1"
 
 
+async def test_plugin_that_is_dropped_wanted_and_dropped_again_while_it_ends_is_gone_in_the_end(
+    host, text, packages, tmp_path, is_alive
+):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    other = text.scorer("v2", type="other-scorer")
+    packages.make(tmp_path / "packages" / "other", other, id="other", types=("other-scorer",))
+    alone = picker("{name: other, type: other-scorer}", weights="{pluginRef: other}")
+    config_other = CONFIG.replace("sample:", "other:")
+    async with host(prefer("v1"), config=CONFIG) as bay:
+        for _ in range(3):
+            pid = bay.live()["pid"]
+            await adopt(bay, alone, config_other)
+            # It ends now, in tens of milliseconds: it is wanted again before it is gone.
+            await adopt(bay, prefer("v1"), CONFIG)
+            await bay.wait_for(lambda: bay.live() is not None and bay.live()["pid"] and bay.plugin()["phase"] == "live")
+            await bay.wait_for(lambda pid=pid: bay.live()["pid"] == pid or not is_alive(pid))
+            assert (await bay.client.chat()).text == "v1"
+        await adopt(bay, alone, config_other)
+        await bay.wait_for(lambda: [row["plugin"] for row in bay.status()["plugins"]] == ["other"])
+        await bay.wait_for(lambda: bay.plugin_pids() == {(bay.live("other") or {}).get("pid")})
+
+
 async def test_configuration_and_version_that_change_together_end_up_both(host, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", CHOOSES)
     made, go = tmp_path / "made", tmp_path / "go"

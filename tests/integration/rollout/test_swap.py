@@ -1,4 +1,4 @@
-"""A new version takes over under load, or does not: U01, U02, U04, U11, U24, and what a source's silence changes.
+"""A new version takes over under load, or does not: U01, U02, U04, U11, U24, HB18, and what a source's silence changes.
 
 Bindings get a deadline of 5 s where `degraded` must stay 0: the swap is tested, not the machine's speed.
 """
@@ -42,7 +42,7 @@ async def test_u01_new_version_takes_over_without_a_failed_request(host, text, p
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-async def test_u02_calls_in_flight_end_on_the_version_that_took_them(host, text, packages, is_alive, tmp_path):
+async def test_u02_hb18_calls_in_flight_end_on_the_version_that_took_them(host, text, packages, is_alive, tmp_path):
     # They go out as two batches, of 1 and of 49, each of 3 s; all are in flight at the swap.
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1", is_filter=True, score="time.sleep(3)"))
     go = tmp_path / "go"
