@@ -215,9 +215,10 @@ async def test_u23_steps_of_the_wall_clock_move_neither_a_backoff_nor_a_drain(
     config = "supervise: {restart: {first: 1s, max: 1s}}\nbindings: {sample: {deadline: 60s}}\n" + NO_STEPS
     async with host(config=config.replace("drain: 5s", "drain: 60s")) as bay:
         for step_s in (-3600.0, 30 * 86400.0):
-            steps_s.append(step_s)
             before, killed_s = bay.live(), time.monotonic()
             os.kill(before["pid"], signal.SIGKILL)
+            await bay.wait_for(lambda: bay.plugin()["phase"] == "backing off")
+            steps_s.append(step_s)
             await bay.wait_for(
                 lambda before=before: bay.live()["pid"] and bay.live()["generation"] > before["generation"]
             )
