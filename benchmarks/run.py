@@ -52,7 +52,7 @@ def main() -> None:
 def select_figures(figures: tuple[Figure, ...], only: str) -> tuple[Figure, ...]:
     """The figures whose ids are in the comma-separated `only`, or all of them if it is empty.
 
-    `G20` names `G20fds` and its like, too: rows of one measurement.
+    `G20` names `G20fds` and its like, too: they are rows of one measurement.
     """
     wanted = {name.strip().upper() for name in only.split(",") if name.strip()}
     return tuple(f for f in figures if not wanted or {f.id.upper(), _stem(f.id).upper()} & wanted)

@@ -34,14 +34,14 @@ LOAD = "swap.load"
 QUIET = "swap.quiet"
 LEAK = "swap.leak"
 
-_SHORT_STEPS: Final = (
+SHORT_STEPS: Final = (
     "swap:",
     "  shadow: {sample: 0.5, calls: 20, for: 300ms}",
     "  canary: {share: 0.2, for: 500ms, min_requests: 20}",
     "  guard: {for: 500ms, calls: 20}",
 )
-_GUARD_ALONE: Final = ("swap: {shadow: off, canary: off, guard: {for: 60s, calls: 1000000}}",)
-_NO_STEPS: Final = ("swap: {shadow: off, canary: off, guard: off}",)
+GUARD_ALONE: Final = ("swap: {shadow: off, canary: off, guard: {for: 60s, calls: 1000000}}",)
+NO_STEPS: Final = ("swap: {shadow: off, canary: off, guard: off}",)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def _swapping_host(room: Room, name: str, steps: tuple[str, ...]) -> Iterator[tu
 @contextmanager
 def open_load(room: Room) -> Iterator[TakeSample]:
     """Each sample finds the host's capacity, applies half of it, and swaps one plugin meanwhile."""
-    with _swapping_host(room, "swap-load", _SHORT_STEPS) as (host, publisher, events):
+    with _swapping_host(room, "swap-load", SHORT_STEPS) as (host, publisher, events):
         host.pause()
 
         def take() -> Sample:
@@ -97,7 +97,7 @@ def open_load(room: Room) -> Iterator[TakeSample]:
 @contextmanager
 def open_quiet(room: Room) -> Iterator[TakeSample]:
     """Each sample publishes a version, and takes it back by a command as soon as it is live."""
-    with _swapping_host(room, "swap-quiet", _GUARD_ALONE) as (host, publisher, events):
+    with _swapping_host(room, "swap-quiet", GUARD_ALONE) as (host, publisher, events):
         host.pause()
 
         def take() -> Sample:
@@ -137,7 +137,7 @@ def open_leak(room: Room) -> Iterator[TakeSample]:
         publisher = Publisher(folder, echo_package(room), ECHO_PLUGIN)
         publisher.prepare()()
         source = f"{{name: bench, directory: '{publisher.source}'}}"
-        config = config_text([port], source=source, types={}, bound=("echo",), more=_NO_STEPS)
+        config = config_text([port], source=source, types={}, bound=("echo",), more=NO_STEPS)
         files = {"host.yaml": config, "picker.yaml": _ECHO_PICKER}
         counts = folder / "counts.json"
         program = ("-m", "benchmarks.counted_host", str(counts))
@@ -194,22 +194,22 @@ LEAK_NOTE = (
 )
 
 FIGURES = (
-    Figure("G19", "p99 during a swap ÷ before, half load", f"{LOAD}:during_p99_us", f"{LOAD}:before_p99_us",
+    Figure("G19", "p99 during a swap ÷ before", f"{LOAD}:during_p99_us", f"{LOAD}:before_p99_us",
            Goal(Bound.AT_MOST, 2), note=NOTE),
-    Figure("G19failed", "requests that failed meanwhile", f"{LOAD}:failed_count", goal=_NONE, note=NOTE),
-    Figure("G19degraded", "requests that were degraded meanwhile", f"{LOAD}:degraded_count", goal=_NONE, note=NOTE),
-    Figure("W1", "publication to cut over, warm store", f"{QUIET}:published_us", f"{BARE_PYTHON}:p50_us",
+    Figure("G19fail", "the same, failed requests", f"{LOAD}:failed_count", goal=_NONE, note=NOTE),
+    Figure("G19deg", "the same, degraded requests", f"{LOAD}:degraded_count", goal=_NONE, note=NOTE),
+    Figure("W1", "publication → cut over, warm store", f"{QUIET}:published_us", f"{BARE_PYTHON}:p50_us",
            note=f"{QUIET_NOTE}; from the rename into the watched folder"),
-    Figure("W2", "manifest seen to cut over, warm store", f"{QUIET}:seen_us", f"{BARE_PYTHON}:p50_us",
+    Figure("W2", "manifest seen → cut over", f"{QUIET}:seen_us", f"{BARE_PYTHON}:p50_us",
            note=f"{QUIET_NOTE}; from the routine's first phase after the scan"),
-    Figure("W3", "abort to the old version live", f"{QUIET}:back_us", f"{SOCKET}:p50_us",
+    Figure("W3", "abort → old version live", f"{QUIET}:back_us", f"{SOCKET}:p50_us",
            note=f"{QUIET_NOTE}; from before the command is sent over the admin socket"),
-    Figure("G20", "memory after many swaps, growth in %", f"{LEAK}:resident_percent", goal=Goal(Bound.AT_MOST, 5),
+    Figure("G20", "growth over many swaps, memory", f"{LEAK}:resident_percent", goal=Goal(Bound.AT_MOST, 5),
            note=LEAK_NOTE),
     Figure("G20fds", "the same, descriptors", f"{LEAK}:descriptors_count", goal=_NONE, note=LEAK_NOTE),
-    Figure("G20threads", "the same, threads", f"{LEAK}:threads_count", goal=_NONE, note=LEAK_NOTE),
-    Figure("G20tasks", "the same, tasks", f"{LEAK}:tasks_count", goal=_NONE, note=LEAK_NOTE),
-    Figure("G20children", "the same, child processes", f"{LEAK}:children_count", goal=_NONE, note=LEAK_NOTE),
+    Figure("G20thr", "the same, threads", f"{LEAK}:threads_count", goal=_NONE, note=LEAK_NOTE),
+    Figure("G20task", "the same, tasks", f"{LEAK}:tasks_count", goal=_NONE, note=LEAK_NOTE),
+    Figure("G20kids", "the same, child processes", f"{LEAK}:children_count", goal=_NONE, note=LEAK_NOTE),
     Figure("W4", "swaps of the cheapest plugin", f"{LEAK}:swaps_per_s", note=LEAK_NOTE),
 )  # fmt: skip
 

@@ -425,6 +425,8 @@ class Host:
             self._config = before
             depot.use_hosts(before)
             raise
+        if config.lock is not None:
+            await self._first_lock(depot)
         discovery.configure(configured_endpoints(config.endpoints))
         self._metrics.reload("applied")
 

@@ -45,6 +45,8 @@ RETRY_S: Final = 0.5
 was replaced by a third host for longer."""
 # After an accept that failed for want of descriptors: it fails again at once until one is free.
 _ACCEPT_PAUSE_S: Final = 0.2
+START_TIMEOUT_S: Final = 300.0
+"""For a successor to serve: it starts every plugin first, and may have environments to build."""
 _LINE_BYTES: Final = 64
 _SOCKETS_MAX: Final = 8
 
@@ -125,16 +127,16 @@ class HandoverServer:
             logger.warning("handover_failed code=%s: %s; this host goes on", error.code, error.message)
             await self._thaw()
             return
-        try:
-            await stream.send(b"frozen\n")
-            serving = await _line(stream) == "serving"
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            serving = False
+        serving = False
+        with anyio.move_on_after(START_TIMEOUT_S):
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await stream.send(b"frozen\n")
+                serving = await _line(stream) == "serving"
         if serving:
             logger.info("handover_done")
             self._host.leave()
         else:
-            logger.warning("handover_failed: the successor went before it served; this host goes on")
+            logger.warning("handover_failed: the successor went before it served, or takes too long; this host goes on")
             await self._thaw()
 
     async def _thaw(self) -> None:

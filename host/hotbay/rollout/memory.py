@@ -60,6 +60,9 @@ class Memory:
                     self._tell("live", effect, generation=generation, why=effect.why, who=effect.who)
             except HostError as error:
                 logger.error("world_write_failed plugin=%s code=%s: %s", self._name, error.code, error.message)  # noqa: TRY400 - the error says all
+                # A disk that is full, or a world that is given away for a while: what was decided is written then.
+                await anyio.sleep(RETRY_S)
+                continue
             del self._todo[0]
 
     def _tell(self, event: str, effect: Condemn | Record, **fields: object) -> None:
@@ -101,3 +104,5 @@ class Memory:
 
 FLUSH_S = 5.0
 """What the last writes may take at the end of a host."""
+RETRY_S = 1.0
+"""Between two attempts to write what could not be written."""

@@ -176,10 +176,10 @@ class Operations:
             routine.post(Abort(Failure(Cause.OPERATOR, "ROLLED_BACK", message, QUARANTINE_HINT)))
         else:
             digest = self._before(name, routine)
-            pin = records.Pin(plugin_of(name), None, Digest(digest), who, self._now())
             # First, for the pin alone would begin a rollout with all its steps.
             routine.post(GoTo(digest, who))
-            await self._write(lambda _view: [Put(pin)])
+        pin = records.Pin(plugin_of(name), None, Digest(digest), who, self._now())
+        await self._write(lambda _view: [Put(pin)])
         rev = self._supervisor.catalog.manifest(digest).rev
         self._tell("rolled_back", name, who, rev=rev, digest=digest)
         return {"plugin": name, "rev": rev, "digest": digest, "phase": self._phase(name)}

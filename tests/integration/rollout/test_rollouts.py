@@ -3,6 +3,7 @@
 Steps are shortened; what decides is the same. Bindings get a deadline of 5 s where the machine's speed is not meant.
 """
 
+import json
 import os
 import signal
 import time
@@ -11,7 +12,7 @@ import anyio
 import pytest
 from hotbay.errors import HostError
 from hotbay.store.world.engine import Put
-from hotbay.store.world.records import History, Quarantine
+from hotbay.store.world.records import History, Locked, Pin, Quarantine
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -130,6 +131,33 @@ async def test_operator_rolls_back_pins_and_unpins(host, text, packages, tmp_pat
         with pytest.raises(HostError) as refused:
             await operate.history("smaple")
         assert (refused.value.code, refused.value.hint) == ("UNKNOWN_PLUGIN", "did you mean 'sample'?")
+
+
+async def test_rollback_on_guard_stays_until_it_is_unpinned_and_goes_over_a_pin(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    async with host(config=PATIENT + LONG_GUARD) as bay:
+        first = bay.publish(text.scorer("v2"), rev=2)
+        await bay.wait_for(lambda: bay.plugin()["phase"] == "guard")
+        await bay.operations.pin("sample", rev=2, who="me")
+        back = (await bay.operations.rollback("sample", "me"))["digest"]
+        await bay.rev_is_live(1)
+        assert world(bay).get(Pin, "sample").digest == back != first.digest
+        bay.publish(text.scorer("v2"), rev=3)
+        await bay.wait_for(lambda: any(c.rev == 3 for c in bay.host._supervisor.facts("sample").candidates))
+        assert bay.live()["rev"] == 1
+        await bay.operations.unpin("sample", "me")
+        await bay.rev_is_live(3)
+
+
+async def test_lock_file_that_a_reload_names_first_is_in_force_at_once(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    async with host(config=PATIENT + NO_STEPS) as bay:
+        (tmp_path / "hotbay.lock").write_text(json.dumps(await bay.operations.lock()))
+        await bay.host.adopt(bay.configure(PATIENT + NO_STEPS + "lock: hotbay.lock\n"), bay.picker)
+        bay.publish(text.scorer("v2"), rev=2)
+        await bay.wait_for(lambda: any(c.rev == 2 for c in bay.host._supervisor.facts("sample").candidates))
+        assert [line.rev for line in world(bay).all(Locked)] == [1]
+        assert (bay.live()["rev"], bay.plugin()["phase"]) == (1, "live")
 
 
 async def test_operator_aborts_promotes_and_clears(host, text, packages, tmp_path):

@@ -6,7 +6,8 @@ import pytest
 from hotbay.config.host_config import load_host_config
 from hotbay.config.picker_config import load_picker_config
 
-from benchmarks.host import check_sample, host_text, picker_text
+from benchmarks.figures.swap import GUARD_ALONE, NO_STEPS, SHORT_STEPS
+from benchmarks.host import check_sample, config_text, host_text, picker_text
 
 CONNECTS = "hotbay_upstream_connects_total"
 DECISIONS = "hotbay_decision_duration_seconds_count"
@@ -27,6 +28,15 @@ def test_configurations_load_and_name_three_scorers_in_packages_of_their_own(pre
     assert set(host.types) <= {plugin.type for plugin in picker.plugins}
     assert ("prefix-cache-scorer" in {plugin.type for plugin in picker.plugins}) is prefix_index
     assert {binding.deadline_s for binding in host.bindings.values()} == {1.0}
+
+
+@pytest.mark.parametrize("steps", [SHORT_STEPS, GUARD_ALONE, NO_STEPS])
+def test_configurations_of_swaps_load(steps: tuple[str, ...]):
+    text = config_text([8001], source="{name: a, directory: /a}", types={}, bound=("echo",), more=steps)
+    host = load_host_config(text, file="host.yaml", base_directory=Path("/"), environment={}, is_root=False)
+
+    assert (host.swap.shadow is None) is (steps is not SHORT_STEPS)
+    assert (host.swap.guard is None) is (steps is NO_STEPS)
 
 
 def test_check_sample_accepts_requests_that_were_all_decided():

@@ -1,14 +1,16 @@
 """The table: every row on one line of 100 columns, with floor and goal beside the figure."""
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from benchmarks.figure import Bound, Figure, Goal, Measured, evaluate
 from benchmarks.figures import FIGURES
-from benchmarks.report import print_table
-from benchmarks.run import WIDTH
+from benchmarks.probes import Room
+from benchmarks.report import draw_goals, print_table
+from benchmarks.run import WIDTH, select_figures
 
 
 def lines_of(rows: list[Measured]) -> list[str]:
@@ -32,6 +34,8 @@ def test_table_shows_measured_floor_ratio_range_and_goal():
         ("call:p50_us", 12_340.0, "12.3 ms"),
         ("start.echo:private_mb", 5.678, "5.68 MB"),
         ("gateway:json.per_s", 12_345.6, "12,346/s"),
+        ("harm.busy:late_ms", 10.34, "10.3 ms"),
+        ("swap.leak:resident_percent", 1.25, "1.25 %"),
     ],
 )
 def test_table_shows_quantities_in_their_units(key: str, value: float, shown: str):
@@ -61,4 +65,27 @@ def test_figures_have_distinct_ids_and_those_with_goals_are_goals_of_this_releas
     assert len(set(ids)) == len(ids)
     assert {figure.id for figure in FIGURES if figure.goal} == {
         "G1", "G2", "G3", "G4", "G4p99", "G5", "G6", "G13", "G15", "G15mem",
+        "G19", "G19fail", "G19deg", "G20", "G20fds", "G20thr", "G20task", "G20kids",
+        "L13", "L17", "L17late", "R15", "R15full",
     }  # fmt: skip
+
+
+def test_goals_of_nothing_are_drawn_met_or_not(tmp_path: Path):
+    figure = Figure("G0", "failed", "swap:failed_count", goal=Goal(Bound.AT_MOST, 0))
+    rows = [evaluate(figure, {"swap:failed_count": [count]}, {}) for count in (-1.0, 0.0, 1.0)]
+
+    assert [row.met for row in rows] == [True, True, False]
+    assert [path.name for path in draw_goals(rows, Room(tmp_path, tmp_path, (0,)))] == ["goals.png"]
+
+
+@pytest.mark.parametrize(
+    ("only", "ids"),
+    [
+        ("G20", ["G20", "G20fds", "G20thr", "G20task", "G20kids"]),
+        ("g20fds", ["G20fds"]),
+        ("G4,L13", ["G4", "G4p99", "L13"]),
+        ("D3x1", ["D3x1"]),
+    ],
+)
+def test_a_number_names_all_rows_of_its_measurement(only: str, ids: list[str]):
+    assert [figure.id for figure in select_figures(FIGURES, only)] == ids

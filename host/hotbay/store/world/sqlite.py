@@ -149,6 +149,8 @@ def _open(path: Path, migrations: Sequence[Migration]) -> tuple[_File, WorldView
             schema = _schema(path, connection, newest=len(migrations))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            # Reads are of the view in memory: pages are kept for what a transaction touches, and no more.
+            connection.execute("PRAGMA cache_size = -256")
             _migrate(path, connection, schema, migrations)
             damage = [text for (text,) in connection.execute("PRAGMA quick_check(3)") if text != "ok"]
         if damage:
