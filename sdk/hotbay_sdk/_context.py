@@ -158,7 +158,7 @@ class Context:
         self._host.call(Method.LOG, level, message, fields)
 
     def metric(self, name: str, value: float, **labels: str) -> None:
-        """Add `value` to `hotbay_plugin_counter_total` of the host, with this plugin and `name` as labels (`metric`).
+        """Add `value` to `hotbay_plugin_counted_total` of the host, with this plugin and `name` as labels (`metric`).
 
         A plugin has at most 32 names and 256 sets of labels; what goes beyond counts under the name `other`.
         """

@@ -21,10 +21,10 @@ def counters(name: str, text: str, counter: LabelledCounter) -> CounterMetricFam
 def plugin_counters(counters: PluginCounters) -> CounterMetricFamily:
     """One family for all plugins: their labels stand beside its own two."""
     family = CounterMetricFamily(
-        "hotbay_plugin_counter", "What plugins count for themselves, with labels of their own."
+        "hotbay_plugin_counted", "What plugins count for themselves, with labels of their own."
     )
     for plugin, name, labels, value in counters.items():
-        family.add_sample("hotbay_plugin_counter_total", {"plugin": plugin, "name": name, **dict(labels)}, value)
+        family.add_sample("hotbay_plugin_counted_total", {"plugin": plugin, "name": name, **dict(labels)}, value)
     return family
 
 

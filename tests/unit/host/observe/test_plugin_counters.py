@@ -61,5 +61,5 @@ def test_page_shows_them_beside_the_hosts_own() -> None:
     metrics.plugin_counters.add("p", "hits", 2.5, {"kind": 'a"b'})
     metrics.plugin_counters.add("p", "hits", 1, {})
     lines = metrics.render().decode().splitlines()
-    assert 'hotbay_plugin_counter_total{kind="a\\"b",name="hits",plugin="p"} 2.5' in lines
-    assert 'hotbay_plugin_counter_total{name="hits",plugin="p"} 1.0' in lines
+    assert 'hotbay_plugin_counted_total{kind="a\\"b",name="hits",plugin="p"} 2.5' in lines
+    assert 'hotbay_plugin_counted_total{name="hits",plugin="p"} 1.0' in lines
