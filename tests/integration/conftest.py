@@ -30,6 +30,8 @@ CHAT = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "hel
 POLL_S = 0.01
 WAIT_S = 30.0
 """Deadline of waits for what takes a second or two on a machine of its own: others may work on it too."""
+KEPT_S = 30.0
+"""How long a client keeps a quiet connection: the host closes it after 75 s, and a request that crosses that is lost."""
 
 SCORER = """
 import os, signal, sys, time
@@ -289,7 +291,7 @@ class Client:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, float]] = []
 
     async def chat(self) -> Answered:
         return await self.send(b"POST /v1/chat/completions", CHAT)
@@ -298,10 +300,10 @@ class Client:
         """Whatever goes wrong is an answer too: status 0 and the error as its text."""
         sent_s = time.monotonic()
         try:
-            # As every HTTP client does: a kept connection that the server has closed meanwhile is not used again.
-            while self._idle and self._idle[-1][0].at_eof():
+            # As every HTTP client does: a kept connection that the server has closed, or may be closing, is not used again.
+            while self._idle and (self._idle[-1][0].at_eof() or self._idle[-1][2] < sent_s - KEPT_S):
                 self._idle.pop()[1].close()
-            reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(*self.address)
+            reader, writer = self._idle.pop()[:2] if self._idle else await asyncio.open_connection(*self.address)
         except OSError as error:
             return Answered(sent_s, time.monotonic(), 0, repr(error))
         try:
@@ -310,7 +312,7 @@ class Client:
         except (OSError, asyncio.IncompleteReadError) as error:
             writer.close()
             return Answered(sent_s, time.monotonic(), 0, repr(error))
-        self._idle.append((reader, writer))
+        self._idle.append((reader, writer, time.monotonic()))
         status = int(head.split(b" ", 2)[1])
         page = orjson.loads(content) if content.startswith(b"{") else {}
         if status == 200 and "choices" in page:
@@ -320,7 +322,7 @@ class Client:
         return Answered(sent_s, time.monotonic(), status, content.decode(errors="replace"), reason)
 
     def close(self) -> None:
-        for _, writer in self._idle:
+        for _, writer, _ in self._idle:
             writer.close()
         self._idle.clear()
 

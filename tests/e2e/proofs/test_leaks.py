@@ -21,7 +21,7 @@ from hotbay.datalayer.exposition import PageReader
 from tests.e2e.proofs.kit import HostUnderProof, Load, wait_until
 from tests.integration.conftest import POLL_S, Text, children_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(1800), pytest.mark.anyio]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(2400), pytest.mark.anyio]
 
 PICKER = """
 apiVersion: llm-d.ai/v1alpha1
