@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
 
 PATIENT = "bindings: {sample: {deadline: 5s}}\n"
 NO_STEPS = "swap: {shadow: off, canary: off, guard: off}\n"
