@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,6 @@ import anyio.abc
 import anyio.to_thread
 
 from hotbay.config.data_parameters import MetricsSource, read_data_layer
-from hotbay.config.documents import decode_text
 from hotbay.config.host_config import HostConfig
 from hotbay.config.picker_config import PickerConfig
 from hotbay.config.reload import read_content
@@ -30,7 +30,7 @@ from hotbay.datalayer.endpoint_documents import configured_endpoints
 from hotbay.datalayer.scrape import Scraper
 from hotbay.datalayer.store import EndpointStore
 from hotbay.depot import CountedFetcher, Depot
-from hotbay.errors import CapacityError, HostError, InputError, Place, Problem
+from hotbay.errors import CapacityError, HostError, Problem
 from hotbay.gateway.admin import AdminServer
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
@@ -47,7 +47,6 @@ from hotbay.rollout.operations import Operations, Ports
 from hotbay.rollout.services import Occurrence, Services
 from hotbay.rollout.supervisor import Supervisor, Wanted
 from hotbay.rpc.host_services import HostLender
-from hotbay.rpc.leases import Generation
 from hotbay.scheduling.router import Router
 from hotbay.status import StatusPage
 from hotbay.store.state_dir import StateDirectory, unusable
@@ -165,7 +164,7 @@ class Host:
         group.start_soon(depot.run)
         with anyio.move_on_after(FIRST_SCAN_S):
             await depot.first_scans()
-        await self._first_lock(depot)
+        await self._first_lock(depot, self._lock_lines())
         launcher = Launcher(lambda: self._config, depot.state, depot.interpreter_of, str(records.folder))
         supervisor = self._start_plugins(depot, launcher, router, group)
         admin = AdminServer(self._operations(depot, launcher, router, supervisor))
@@ -269,15 +268,11 @@ class Host:
             asked=depot.sources,
         )
         deployment = Deployment(router, scheduling, index)
-
-        def services(supervisor: Supervisor) -> Services:
-            return self._services(depot, launcher, deployment, router, supervisor)
-
         supervisor = self._supervisor = self._status.supervisor = Supervisor(
             depot.world,
             catalog,
             deployment,
-            services,
+            partial(self._services, depot, launcher, deployment, router),
             group,
             ranking=config.types,
             sources=depot.sources.keys(),
@@ -296,10 +291,6 @@ class Host:
         supervisor: Supervisor,
     ) -> Services:
         supervise = self._config.supervise
-
-        def retired(generation: Generation) -> None:
-            router.retire(generation.number)
-
         return Services(
             world=depot.world,
             fetcher=CountedFetcher(depot.fetcher, self._metrics),
@@ -318,7 +309,7 @@ class Host:
             starts=anyio.CapacityLimiter(supervise.max_parallel_starts),
             drain_s=self._config.swap.drain_s,
             linger_s=supervise.linger_s,
-            retired=retired,
+            retired=lambda generation: router.retire(generation.number),
             happened=self._happened,
             on_trial=supervisor.on_trial,
             refs_changed=supervisor.refs_changed,
@@ -337,12 +328,12 @@ class Host:
 
     # -- the operator ----------------------------------------------------------------------------
 
-    async def _first_lock(self, depot: Depot) -> None:
+    async def _first_lock(self, depot: Depot, file: Sequence[Locked] | None) -> None:
         """A state directory that never had a lock obeys the lock file at once; later changes of it wait to be applied.
 
         Without a lock file none is in force.
         """
-        lines = self._lock_lines() or ()
+        lines = file or ()
         if lines and depot.world.view.all(Locked):
             return
         await depot.world.transact(lambda view: lock_changes(view, lines))
@@ -351,11 +342,7 @@ class Host:
         if self._config.lock is None:
             return None
         content = read_content(self._config.lock)
-        if content.data is None:
-            hint = "`hotbay lock --out FILE` writes one"
-            problem = Problem("CONFIG_INVALID", f"cannot be read: {content.error}", Place(str(content.path)), hint=hint)
-            raise InputError([problem])
-        return read_lock(decode_text(content.data, file=str(content.path)), file=str(content.path))
+        return read_lock(content.text(hint="`hotbay lock --out FILE` writes one"), file=str(content.path))
 
     def _operations(self, depot: Depot, launcher: Launcher, router: Router, supervisor: Supervisor) -> Operations:
         ports = Ports(
@@ -419,14 +406,14 @@ class Host:
         depot.use_hosts(config)
         try:
             # One that cannot be read would keep `apply` from correcting it.
-            self._lock_lines()
+            lock = self._lock_lines()
             await supervisor.adopt(Wanted(picker, binding_options(config), config.types, binding_keys(config)))
         except BaseException:
             self._config = before
             depot.use_hosts(before)
             raise
-        if config.lock is not None:
-            await self._first_lock(depot)
+        if lock is not None:
+            await self._first_lock(depot, lock)
         discovery.configure(configured_endpoints(config.endpoints))
         self._metrics.reload("applied")
 

@@ -57,6 +57,7 @@ class StatusPage:
         self._metrics = metrics
         self._isolation = isolation
         self._started_s = time.monotonic()
+        self._version = version("hotbay")
 
     def render(self, not_ready: Sequence[str], problems: Sequence[Problem]) -> dict[str, object]:
         """The page. `not_ready` says why requests are not taken yet or any more."""
@@ -67,7 +68,7 @@ class StatusPage:
         all_problems = [*problems, *(supervisor.problems if supervisor is not None else ()), *alarms]
         generations = {} if supervisor is None else {g.number: g for g in supervisor.generations}
         return {
-            "version": version("hotbay"),
+            "version": self._version,
             "uptime_s": round(now - self._started_s, 1),
             "ready": not not_ready,
             "not_ready": list(not_ready),

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from hotbay.config.documents import Document, decode_text
+from hotbay.config.documents import Document
 from hotbay.config.host_config import API_VERSION as HOST_VERSION
 from hotbay.config.host_config import KIND as HOST_KIND
 from hotbay.config.picker_config import API_VERSION as PICKER_VERSION
@@ -11,7 +11,7 @@ from hotbay.config.picker_config import DEPRECATED_API_VERSION
 from hotbay.config.picker_config import KIND as PICKER_KIND
 from hotbay.config.reload import read_content
 from hotbay.config.wording import described, nearest
-from hotbay.errors import InputError, Place, Problem
+from hotbay.errors import InputError, Problem
 
 __all__ = ["ENDPOINTS", "kind_of", "read_text"]
 
@@ -21,11 +21,7 @@ _PICKER_VERSIONS: Final = (PICKER_VERSION, DEPRECATED_API_VERSION)
 
 def read_text(path: Path) -> str:
     """The file's text. Raises `InputError`."""
-    content = read_content(path)
-    if content.data is None:
-        problem = Problem("CONFIG_INVALID", f"cannot be read: {content.error}", Place(str(path)), hint="check its name")
-        raise InputError([problem])
-    return decode_text(content.data, file=str(path))
+    return read_content(path).text(hint="check its name")
 
 
 def kind_of(document: Document) -> str:

@@ -15,7 +15,7 @@ import click
 from hotbay.app import HeldBack, Host, Serving, only_host_error
 from hotbay.cli.environment import environment
 from hotbay.config.data_parameters import read_data_layer
-from hotbay.config.documents import decode_text, is_blank
+from hotbay.config.documents import is_blank
 from hotbay.config.file_content import FileContent
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
@@ -106,12 +106,7 @@ class _Files:
     def text(self, path: Path) -> str:
         content = read_content(path)
         self.seen[path] = content.digest
-        if content.data is None:
-            problem = Problem(
-                "CONFIG_INVALID", f"cannot be read: {content.error}", Place(str(path)), hint="check the file's name"
-            )
-            raise InputError([problem])
-        text = decode_text(content.data, file=str(path))
+        text = content.text(hint="check the file's name")
         if is_blank(text) and not self.may_be_blank:
             hint = "what it said before stays in force"
             raise InputError([Problem("EMPTY_CONFIG", "the file is empty now", Place(str(path)), hint=hint)])

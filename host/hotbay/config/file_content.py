@@ -4,6 +4,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotbay.config.documents import decode_text
+from hotbay.errors import InputError, Place, Problem
+
 __all__ = ["FileContent", "content_digest"]
 
 
@@ -19,6 +22,13 @@ class FileContent:
     def digest(self) -> str:
         """Identity of the content; of a file that cannot be read, of the reason."""
         return content_digest(self.data) if self.data is not None else f"unreadable: {self.error}"
+
+    def text(self, *, hint: str) -> str:
+        """The bytes as text. Raises `InputError` when they are none, or when there are none: then with the hint."""
+        if self.data is None:
+            message = f"cannot be read: {self.error}"
+            raise InputError([Problem("CONFIG_INVALID", message, Place(str(self.path)), hint=hint)])
+        return decode_text(self.data, file=str(self.path))
 
 
 def content_digest(data: bytes) -> str:

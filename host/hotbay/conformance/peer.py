@@ -31,7 +31,6 @@ from hotbay.process.child import Child, Exit
 from hotbay.process.launch import LaunchSpec
 from hotbay.process.log import LogSink
 
-LABEL: Final = "conformance#1"
 SEED: Final = 1
 LONG_US: Final = 10_000_000
 """Deadline of calls whose deadline is not what is looked at."""
