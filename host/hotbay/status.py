@@ -4,6 +4,7 @@ Reads only; built anew for each request. Texts that others wrote are in it cut b
 not print as escapes: the name of a file in a source need be no Unicode, and then no JSON.
 """
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +91,7 @@ class StatusPage:
         return HostFacts(
             ready=not not_ready,
             problems=len(problems) + len(told),
+            tasks=len(asyncio.all_tasks()),
             plugins=tuple(_facts(row, generations, now) for row in (supervisor.rows if supervisor is not None else ())),
             sources={status.source: status.state.value for status in self.sources()},
             quarantined=Counter(record.plugin_id for record in self.world().all(Quarantine)),

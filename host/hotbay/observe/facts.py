@@ -37,10 +37,11 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host. `quarantined` counts digests by plugin, `sources` names the state of each."""
+    """A host. `quarantined` counts digests by plugin, `sources` names the state of each; `tasks` are the loop's."""
 
     ready: bool = False
     problems: int = 0
+    tasks: int = 0
     plugins: tuple[PluginFacts, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)

@@ -49,6 +49,7 @@ def state(facts: HostFacts) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "hotbay_problems", "Problems that the status shows: of files, sources and packages.", value=facts.problems
     )
+    yield GaugeMetricFamily("hotbay_tasks", "Tasks of the host's event loop.", value=facts.tasks)
     yield gauges(
         "plugin_phase", "1 for the phase that a plugin is in.", ("plugin", "phase"),
         [((p.plugin, p.phase), 1) for p in facts.plugins],

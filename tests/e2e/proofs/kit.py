@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,11 @@ __all__ = [
 ]  # fmt: skip
 
 WAIT_S = 60.0
-READER = PageReader(["hotbay_degraded_total", "hotbay_mixed_cycles_total", "hotbay_plugin_restarts_total"])
+LISTENING = "0A"
+"""In `/proc/net/tcp`."""
+READER = PageReader(
+    ["hotbay_degraded_total", "hotbay_mixed_cycles_total", "hotbay_plugin_restarts_total", "hotbay_tasks"]
+)
 
 
 @dataclass
@@ -128,14 +132,35 @@ class HostUnderProof:
         return plugins_of(self.pid)
 
     def vitals(self) -> dict[str, int]:
-        """Descriptors, threads and resident memory of the host."""
+        """Threads and resident memory of the host; its descriptors, those of TCP connections by themselves."""
         process = Path(f"/proc/{self.pid}")
         resident = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        connections = _connections(self.pid)
         return {
-            "descriptors": len(list((process / "fd").iterdir())),
+            "descriptors": len(list((process / "fd").iterdir())) - connections,
+            "connections": connections,
             "threads": len(list((process / "task").iterdir())),
             "resident_bytes": resident,
         }
+
+    async def tasks(self) -> int:
+        """Tasks of the host's event loop, that of the answer with them."""
+        return int((await self.counters())["hotbay_tasks", ()])
+
+
+def _links(pid: int) -> Iterator[str]:
+    """What the descriptors of a process are."""
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        # A descriptor may be closed between the listing and the look.
+        with suppress(OSError):
+            yield str(entry.readlink())
+
+
+def _connections(pid: int) -> int:
+    """Descriptors of TCP connections; one that listens is none."""
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    inodes = {f"socket:[{row[9]}]" for row in rows if row[3] != LISTENING}
+    return sum(link in inodes for link in _links(pid))
 
 
 def is_ready(found: HostUnderProof) -> bool:
@@ -216,7 +241,13 @@ class Killer:
         except ProcessLookupError:
             return
         self.kills += 1
-        await self.host.wait_row(lambda now: (now.get("live") or {}).get("pid") not in (None, pids[slot]), plugin)
+        killed = pids[slot]
+
+        def is_over(now: dict[str, Any]) -> bool:
+            live, candidate = ((now.get(role) or {}).get("pid") for role in ("live", "candidate"))
+            return live is not None and killed not in (live, candidate)
+
+        await self.host.wait_row(is_over, plugin)
         self.longest_s = max(self.longest_s, time.monotonic() - began_s)
         self.degraded_inside += await self.host.degraded() - before
 

@@ -45,8 +45,6 @@ DESCRIPTORS_MORE, THREADS_MORE = 5, 2
 RESIDENT_GROWTH_BYTES = 20_000_000
 RELOAD_DESCRIPTORS_MORE = 3
 RELOADS = PageReader(["hotbay_config_reloads_total"])
-LISTENING = "0A"
-"""In `/proc/net/tcp`."""
 OFFERED = 3
 """Revisions that the watched folder offers at a time."""
 
@@ -70,7 +68,7 @@ class Held:
     def of(cls, host: HostUnderProof, temporary: Path) -> "Held":
         vitals = host.vitals()
         return cls(
-            descriptors=vitals["descriptors"] - _connections(host.pid),
+            descriptors=vitals["descriptors"],
             threads=vitals["threads"],
             zombies=sum(_state(pid) == "Z" for pid in children_of(host.pid)),
             plugins=len(host.plugin_pids()),
@@ -84,20 +82,6 @@ def _state(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""
-
-
-def _connections(pid: int) -> int:
-    """Descriptors of TCP connections; one that listens is none."""
-    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    inodes = {f"socket:[{row[9]}]" for row in rows if row[3] != LISTENING}
-    return sum(link in inodes for link in _links(pid))
-
-
-def _links(pid: int) -> Iterator[str]:
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        # A descriptor may be closed between the listing and the look.
-        with suppress(OSError):
-            yield str(entry.readlink())
 
 
 def _watches(pid: int) -> int:

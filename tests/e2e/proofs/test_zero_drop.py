@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.e2e.proofs.kit import Killer, Load, closed_loop_rate, sampling
+from tests.e2e.proofs.kit import Killer, Load, closed_loop_rate, sampling, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(1500), pytest.mark.anyio]
 
@@ -42,6 +42,9 @@ PUBLICATIONS = 200
 LOAD_S = 600.0
 DESCRIPTORS_MORE = 8
 THREADS_MORE = 4
+TASKS_MORE = 4
+POOLED = 2 * 128
+"""Connections to the two model servers that a host keeps for later at most; each costs a descriptor and no task."""
 RESIDENT_GROWTH_BYTES = 20 << 20
 
 
@@ -75,6 +78,9 @@ class Outcome:
             f"{self.most_processes} processes of one plugin": self.most_processes > 2,
             f"descriptors {self.before} -> {self.after}": self.after["descriptors"]
             > self.before["descriptors"] + DESCRIPTORS_MORE,
+            f"connections {self.before} -> {self.after}": self.after["connections"]
+            > self.before["connections"] + POOLED,
+            f"tasks {self.before} -> {self.after}": self.after["tasks"] > self.before["tasks"] + TASKS_MORE,
             f"threads {self.before} -> {self.after}": self.after["threads"] > self.before["threads"] + THREADS_MORE,
             f"memory {self.before} -> {self.after}": self.after["resident_bytes"]
             > self.before["resident_bytes"] + RESIDENT_GROWTH_BYTES,
@@ -110,6 +116,15 @@ def label_of(pid: int) -> str:
     return line.rstrip("\0").rpartition("\0")[2].partition("#")[0]
 
 
+async def at_rest(host: Any) -> dict[str, int]:
+    """What the host holds without requests: its clients are gone, and one process of each plugin is left."""
+    host.client.close()
+    await wait_until(
+        lambda: host.vitals()["connections"] <= POOLED and len(host.plugin_pids()) == 2, within_s=60, told=host.tail
+    )
+    return {**host.vitals(), "tasks": await host.tasks()}
+
+
 async def prove(host: Any, text: Any, *, scale: float, seed: int, kills: bool = True) -> Outcome:
     """One run; what it showed."""
     publications = max(6, round(PUBLICATIONS * scale))
@@ -118,14 +133,13 @@ async def prove(host: Any, text: Any, *, scale: float, seed: int, kills: bool = 
     rng = random.Random(seed)
     killer = Killer(host, rng)
     load = Load(host.client, rate)
-    counters = await host.counters()
+    before = await at_rest(host)
     mixed = "hotbay_mixed_cycles_total"
     degraded_before = await host.degraded()
     labels: dict[int, str] = {}
     async with anyio.create_task_group() as group:
         group.start_soon(load.run)
         await load.more(50)
-        before = host.vitals()
         with sampling(lambda: processes_of(host, "sample", labels), group) as seen:
             due_s = time.monotonic()
             for rev in range(2, publications + 2):
@@ -141,7 +155,7 @@ async def prove(host: Any, text: Any, *, scale: float, seed: int, kills: bool = 
             )
             await load.more(50)
         load.stop()
-    after = host.vitals()
+    after = await at_rest(host)
     history = await host.ask("/history/sample")
     went_live = {entry["rev"] for entry in history["history"]} - {1}
     counters = await host.counters()

@@ -105,7 +105,7 @@ def test_store_raises_its_alarm(page, limit, alarm):
     assert any("hotbay gc" in problem for problem in made["problems"]) is alarm
 
 
-def test_facts_are_those_of_the_page(page):
+async def test_facts_are_those_of_the_page(page):
     page.store = usage
     record = Quarantine(DIGEST, "sample", 1, "CRASHED", "x", 1, 0.0)
     page.world = lambda: WorldView(1, {"quarantine": {record.key: record}})
@@ -118,9 +118,10 @@ def test_facts_are_those_of_the_page(page):
     assert (other.live, other.candidate) == (None, None)
     assert (facts.sources, facts.quarantined) == ({"mine": "failing"}, {"sample": 1})
     assert facts.store.budget_bytes == 100
+    assert facts.tasks >= 1
 
 
-def test_host_that_has_nothing_yet_has_a_page():
+async def test_host_that_has_nothing_yet_has_a_page():
     made = StatusPage(EndpointStore(), Metrics(), isolation="none")
     assert made.render((), ())["plugins"] == []
     assert made.facts((), ()).ready

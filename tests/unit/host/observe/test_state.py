@@ -23,6 +23,7 @@ def test_facts_are_taken_when_the_page_is_asked_for():
     facts = HostFacts(
         ready=True,
         problems=2,
+        tasks=31,
         plugins=(
             PluginFacts("p", "canary", GenerationFacts(7, 3, 5), GenerationFacts(8, 4, 1), strikes=2),
             PluginFacts("q", "waiting for download"),
@@ -35,6 +36,7 @@ def test_facts_are_taken_when_the_page_is_asked_for():
     page = samples(metrics)
     assert page["hotbay_ready",] == 1
     assert page["hotbay_problems",] == 2
+    assert page["hotbay_tasks",] == 31
     assert page["hotbay_plugin_phase", ("phase", "canary"), ("plugin", "p")] == 1
     assert page["hotbay_plugin_phase", ("phase", "waiting for download"), ("plugin", "q")] == 1
     assert page["hotbay_plugin_generation", ("plugin", "p"), ("role", "candidate")] == 8
