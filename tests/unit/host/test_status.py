@@ -105,6 +105,7 @@ def test_store_raises_its_alarm(page, limit, alarm):
     assert any("hotbay gc" in problem for problem in made["problems"]) is alarm
 
 
+@pytest.mark.anyio
 async def test_facts_are_those_of_the_page(page):
     page.store = usage
     record = Quarantine(DIGEST, "sample", 1, "CRASHED", "x", 1, 0.0)
@@ -121,6 +122,7 @@ async def test_facts_are_those_of_the_page(page):
     assert facts.tasks >= 1
 
 
+@pytest.mark.anyio
 async def test_host_that_has_nothing_yet_has_a_page():
     made = StatusPage(EndpointStore(), Metrics(), isolation="none")
     assert made.render((), ())["plugins"] == []
