@@ -1,4 +1,7 @@
-"""Runs uv and pip: found beside the host, bounded in time and output, killed with all that they started."""
+"""Runs uv and pip: found beside the host, bounded in time and output, killed with all that they started.
+
+They give way to the processes that serve.
+"""
 
 import logging
 import os
@@ -16,6 +19,7 @@ import uv
 from anyio.abc import Process
 
 from hotbay.errors import CapacityError
+from hotbay.priority import give_way_for_good
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +70,7 @@ async def run_tool(
         process = await anyio.open_process(
             argv, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True
         )
+    give_way_for_good(process.pid)
     try:
         with anyio.fail_after(timeout_s):
             output = await _output(process)

@@ -5,7 +5,7 @@ among the tasks that were given; `close` ends what is under way.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -45,6 +45,7 @@ class Processes:
         self._one_shots: set[int] = set()
         self._inheritance = b""
         self._quiesced: int | None = None
+        self._last_failed = False
 
     def get(self, n: int) -> Instance | None:
         """The process of an attempt, if it is there."""
@@ -54,6 +55,12 @@ class Processes:
     def answering(self) -> tuple[Instance, ...]:
         """All that are READY: live, candidate, previous and spare."""
         return tuple(i for n, i in self._instances.items() if n in self._ready and i.answers)
+
+    @property
+    def digests(self) -> Iterator[str]:
+        """Of the manifests of all that said HELLO and are there, also on their way out."""
+        generations = (instance.generation for instance in self._instances.values())
+        return (generation.origin.digest for generation in generations if generation is not None)
 
     def runs(self, generation: Generation) -> bool:
         """Whether a generation's process is there."""
@@ -123,6 +130,7 @@ class Processes:
                     instance = await self._bring_up(n, manifest, site, heir_of)
                 del self._launches[n]
                 self._ready.add(n)
+                self._last_failed = False
                 self._post(Ready(n))
                 if instance.wants_replacement:
                     self._on_leaving(n, instance)
@@ -131,9 +139,15 @@ class Processes:
                 ended = self._instances.get(n)
                 killed_by = ended.killed_by if ended is not None else None
                 failure = failure_of(error, Phase.LAUNCHING, chance=self._services.random(), killed_by=killed_by)
+        self._last_failed = failure is not None
         self._launches.pop(n, None)
         self._instances.pop(n, None)
         self._post(Ended(n, failure))
+
+    @property
+    def _gives_way(self) -> bool:
+        """Whether a start is of no hurry: something answers already, or it failed before and others serve meanwhile."""
+        return self._last_failed or bool(self.answering)
 
     async def _bring_up(self, n: int, manifest: Manifest, site: Path, heir_of: int | None) -> Instance:
         services, number = self._services, self._services.launcher.next_generation()
@@ -146,6 +160,8 @@ class Processes:
         instance = Instance.launch(spec, log, partial(self._on_change, n), lend)
         self._instances[n] = instance
         self._tasks.start_soon(instance.watch)
+        if self._gives_way:
+            instance.child.give_way(GIVES_WAY_S)
         options = services.launcher.options(self._name)
         try:
             generation = await instance.handshake(
@@ -159,6 +175,7 @@ class Processes:
             while missing := instance.missing(services.deployment.refs_of(self._name)):
                 instance.install(await instance.create(missing, options))
             self._check(generation)
+            instance.child.take_part()
             if not instance.answers:
                 raise instance.fault or PluginFault("CRASHED", f"{instance.label} ended")
         except HostError as error:
@@ -244,6 +261,9 @@ class Processes:
             # A cycle that outlived the drain may still name it: it is forgotten with the last lease.
             instance.generation.on_drained(partial(self._services.retired, instance.generation))
 
+
+GIVES_WAY_S: Final = 3.0
+"""How long a start leaves the CPU to others at most: less than what a plugin has to say HELLO."""
 
 HANDOVER_START_S: Final = 10.0
 """What calls that are held back wait for the start of the new version, beside the old one's drain."""

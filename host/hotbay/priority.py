@@ -1,0 +1,99 @@
+"""A process that prepares something gives way to those that serve: it has the CPU that they leave.
+
+Two means, of which a kernel obeys one: the niceness of a process (setpriority(2)), and where sessions are scheduled as
+groups that of its session (`/proc/PID/autogroup`, sched(7)). A plugin's process leads a session of its own.
+
+Invariants: nothing is lowered that could not be raised again; a host's own session is never touched.
+"""
+
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["can_give_way", "give_way", "give_way_for_good", "may_raise", "take_part"]
+
+NICENESS: Final = 10
+"""A tenth of the CPU beside one process that always wants it: `sched_prio_to_weight` has 110 for it and 1024 for 0."""
+
+_LEAST: Final = 20
+_CAP_SYS_NICE: Final = 23
+"""linux/capability.h."""
+
+
+def give_way(pid: int) -> None:
+    """Lower a session leader of this host's, as far as `take_part` can undo it. One that is gone is left alone."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    _set_group(pid, NICENESS)
+    if _may_raise(own):
+        _set_threads(pid, max(own, NICENESS))
+
+
+def give_way_for_good(pid: int) -> None:
+    """The same for a process that never serves."""
+    _set_group(pid, NICENESS)
+    _set_threads(pid, max(os.getpriority(os.PRIO_PROCESS, 0), NICENESS))
+
+
+def take_part(pid: int) -> None:
+    """Give a process the host's own niceness back.
+
+    Raises `BlockingIOError` when it is to be tried again: a kernel lets a user change one session in 100 ms.
+    """
+    _set_threads(pid, os.getpriority(os.PRIO_PROCESS, 0))
+    _set_group(pid, 0, is_due=True)
+
+
+def can_give_way() -> bool:
+    """Whether this machine and this user have one of the two means."""
+    return Path("/proc/self/autogroup").exists() or _may_raise(os.getpriority(os.PRIO_PROCESS, 0))
+
+
+def _may_raise(niceness: int) -> bool:
+    return may_raise(niceness, resource.getrlimit(resource.RLIMIT_NICE)[0], _effective_capabilities())
+
+
+def may_raise(niceness: int, limit: int, capabilities: int) -> bool:
+    """Whether a process may raise another of its user's to `niceness`: it has the right to, or its limit allows it.
+
+    `limit` is that of RLIMIT_NICE, which counts from 20 downwards (getrlimit(2)); `capabilities` is a bit set.
+    """
+    if capabilities >> _CAP_SYS_NICE & 1:
+        return True
+    return limit == resource.RLIM_INFINITY or _LEAST - niceness <= limit
+
+
+def _effective_capabilities() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def _set_threads(pid: int, niceness: int) -> None:
+    """Niceness is of a thread: one that a thread starts meanwhile has that of its maker."""
+    done: set[int] = set()
+    with suppress(OSError):
+        while left := {int(name.name) for name in Path(f"/proc/{pid}/task").iterdir()} - done:
+            for thread in left:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.setpriority(os.PRIO_PROCESS, thread, niceness)
+            done |= left
+
+
+def _set_group(pid: int, niceness: int, *, is_due: bool = False) -> None:
+    group = Path(f"/proc/{pid}/autogroup")
+    try:
+        # One that has no session of its own yet, or a kernel that schedules by nothing of the kind.
+        if _name(group) != _name(Path("/proc/self/autogroup")):
+            group.write_text(str(niceness), encoding="ascii")
+    except BlockingIOError:
+        if is_due:
+            raise
+    except OSError:
+        return
+
+
+def _name(group: Path) -> str:
+    return group.read_text(encoding="ascii").partition(" ")[0]
