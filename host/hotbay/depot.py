@@ -1,13 +1,14 @@
 """A host's packages: state directory, world, store, environments and sources, opened together and let go of together.
 
 Wiring; decides nothing. `suspend` gives the state directory away for the time of a handover: what was read stays
-readable, what would be written is refused; `resume` takes it again.
+readable, what would be written is refused; `resume` takes it again. No collection is under way while it is away.
 """
 
 import logging
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -17,6 +18,7 @@ import anyio.to_thread
 from hotbay.config.host_config import HostConfig
 from hotbay.errors import HostError, InputError, Problem
 from hotbay.extend import load_extensions
+from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.environment import Environments
 from hotbay.packages.fetch import Fetcher
@@ -38,13 +40,16 @@ from hotbay.store.world.held import HeldWorld
 from hotbay.store.world.memory import MemoryWorld
 from hotbay.store.world.records import ManifestRef
 from hotbay.store.world.sqlite import SqliteWorld
+from hotbay.store.world.sqlite_errors import NEW_WORLD_LACKS
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["CountedFetcher", "Depot"]
+__all__ = ["CountedFetcher", "Depot", "platforms_of"]
 
 USAGE_INTERVAL_S: Final = 30.0
 """How often the room that the store takes is measured: it looks at every file."""
+COLLECT_INTERVAL_S: Final = 60.0
+"""How often a host that knows something new looks for what nothing needs any more: it looks at every file, too."""
 
 
 class Depot:
@@ -60,13 +65,19 @@ class Depot:
         now: Callable[[], float],
         wall: Callable[[], float],
         random: Callable[[], float],
+        background: Background | None = None,
+        warnings: Sequence[Problem] = (),
     ) -> None:
         self.state = state
+        self.warnings = tuple(warnings)
+        """What the operator should know of how the directory was found."""
+        self._background = background or Background()
         self.world = world
         self.store = BlobStore(state.root / "store")
         self.environments = Environments(state.root / "environments")
         self.sources = sources
         self.usage: DiskUsage | None = None
+        self._collecting = anyio.Lock()
         self._keep_versions = config.limits.keep_versions
         self._budget = DiskBudget(self.store, self.environments.present, limit_bytes=config.limits.store_bytes)
         self._interpreters: Mapping[str, str] = {}
@@ -106,22 +117,31 @@ class Depot:
         now: Callable[[], float],
         wall: Callable[[], float],
         random: Callable[[], float],
+        background: Background | None = None,
     ) -> Self:
         """Open the world and make the sources, of which none is looked at yet. Raises `HostError`."""
 
-        async def open_world() -> World:
+        path = state.root / config.world.path
+
+        async def open_world(*, was_used: bool) -> World:
             if config.world.engine == "memory":
                 return MemoryWorld()
-            return await SqliteWorld.open(state.root / config.world.path)
+            return await SqliteWorld.open(path, must_exist=was_used)
 
         async def open_again() -> World:
             # What is in no file has no other place than here.
-            return MemoryWorld(world.view) if config.world.engine == "memory" else await open_world()
+            return MemoryWorld(world.view) if config.world.engine == "memory" else await open_world(was_used=True)
 
         sources = make_sources(config.sources, load_extensions())
-        world = HeldWorld(await open_world(), open_again)
+        is_lost = state.was_used and config.world.engine != "memory" and not await anyio.to_thread.run_sync(path.exists)
+        # One that was moved away, as the error of a damaged file says, is begun anew; one that is empty was not.
+        world = HeldWorld(await open_world(was_used=state.was_used and not is_lost), open_again)
+        warnings = [_begun_anew(path)] if is_lost else []
         try:
-            depot = cls(config, state, world, sources, now=now, wall=wall, random=random)
+            depot = cls(
+                config, state, world, sources,
+                now=now, wall=wall, random=random, background=background, warnings=warnings,
+            )  # fmt: skip
             await anyio.to_thread.run_sync(depot._sweep)
         except OSError as error:
             await world.close()
@@ -132,15 +152,13 @@ class Depot:
         self.store.sweep()
         self.environments.sweep()
 
-    def use_hosts(self, config: HostConfig) -> None:
-        """Run packages on these interpreters from now on; what runs already goes on as it is."""
-        interpreters = {host.platform: str(host.interpreter or sys.executable) for host in config.hosts}
-        self._interpreters = interpreters or {host_platform(): sys.executable}
+    def use_hosts(self, config: HostConfig, *, incoming: HostConfig | None = None) -> None:
+        """Run packages on these interpreters from now on; what runs already goes on as it is.
 
-    @property
-    def platforms(self) -> tuple[str, ...]:
-        """Tags of what packages can run on here, the preferred first."""
-        return tuple(self._interpreters)
+        What only an `incoming` configuration needs can run before that one is in force, on the hosts that it adds.
+        """
+        added = _interpreters(incoming) if incoming is not None else {}
+        self._interpreters = {**added, **_interpreters(config)}
 
     def interpreter_of(self, platform: str) -> str:
         """The interpreter's path for a platform tag of this host. Raises `InputError` for one that `hosts` has no more."""
@@ -163,11 +181,12 @@ class Depot:
 
     async def run(self) -> None:
         """Follow the sources, keep the store's index, measure; until cancelled."""
+        keep = self._background.keep
         async with anyio.create_task_group() as group:
             for watcher in self.watchers:
-                group.start_soon(watcher.run)
-            group.start_soon(keep_index, self.world, self.store)
-            group.start_soon(self._measure)
+                group.start_soon(keep, f"source {watcher.source.name}", watcher.run)
+            group.start_soon(keep, "store index", partial(keep_index, self.world, self.store))
+            group.start_soon(keep, "store usage", self._measure)
 
     async def first_scans(self) -> None:
         """Return when every source was looked at once, or could not be."""
@@ -185,25 +204,48 @@ class Depot:
                     logger.warning("store_alarm: %s", alarm)
             await anyio.sleep(USAGE_INTERVAL_S)
 
+    async def keep_small(
+        self, in_use: Callable[[], Collection[Digest]], *, interval_s: float = COLLECT_INTERVAL_S
+    ) -> None:
+        """Collect by itself when something changed, see `collect`; until cancelled.
+
+        A host that gets a new version every hour would fill its disk and its memory without an operator who says `gc`.
+        """
+        collected: int | None = None
+        while True:
+            await anyio.sleep(interval_s)
+            revision = self.world.view.revision
+            if revision != collected:
+                try:
+                    await self.collect(in_use, dry_run=False)
+                    collected = revision
+                except (HostError, OSError) as error:
+                    logger.warning("store_not_collected: %s", error)
+
     async def collect(self, in_use: Callable[[], Collection[Digest]], *, dry_run: bool) -> GcPlan:
-        """Remove what nothing needs; `in_use` are the digests of manifests that run or are being tried."""
+        """Remove what nothing needs; `in_use` are the digests of manifests that run or are being tried.
+
+        Calls may overlap: they wait for each other. Raises as `store.gc.collect`.
+        """
 
         def demand() -> Demand:
             return Demand(in_use=frozenset(in_use()), fetching=self.fetcher.under_way)
 
-        return await collect(
-            self.world,
-            self.store,
-            self.environments,
-            demand=demand,
-            keep_versions=self._keep_versions,
-            dry_run=dry_run,
-        )
+        async with self._collecting:
+            return await collect(
+                self.world,
+                self.store,
+                self.environments,
+                demand=demand,
+                keep_versions=self._keep_versions,
+                dry_run=dry_run,
+            )
 
     async def suspend(self) -> None:
-        """Let go of world and state directory."""
-        await self.world.let_go()
-        self.state.release_lock()
+        """Let go of world and state directory. A collection under way ends first; none begins without the world."""
+        async with self._collecting:
+            await self.world.let_go()
+            self.state.release_lock()
 
     async def resume(self) -> None:
         """Take both again. Raises `HostError`."""
@@ -246,6 +288,23 @@ class CountedFetcher:
         if has_worked:
             self.metrics.fetch(plugin, "complete")
         return site
+
+
+def platforms_of(config: HostConfig) -> tuple[str, ...]:
+    """Tags of what packages can run on, the preferred first."""
+    return tuple(_interpreters(config))
+
+
+def _interpreters(config: HostConfig) -> dict[str, str]:
+    configured = {host.platform: str(host.interpreter or sys.executable) for host in config.hosts}
+    return configured or {host_platform(): sys.executable}
+
+
+def _begun_anew(path: Path) -> Problem:
+    message = f"the world {path} was not there, although a host ran here before: a new one is begun"
+    logger.warning("world_begun_anew path=%s: %s", path, NEW_WORLD_LACKS)
+    hint = f"if it was lost, put a copy back and restart; without a copy {NEW_WORLD_LACKS}"
+    return Problem("CONFIG_INVALID", message, path="world.path", hint=hint)
 
 
 def _fetch_limits(config: HostConfig) -> FetchLimits:

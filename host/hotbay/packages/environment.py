@@ -15,8 +15,9 @@ up or end it. A folder that changed is built again.
 
 import json
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ import anyio
 import anyio.to_thread
 
 from hotbay.errors import InputError, PackageError, Problem
-from hotbay.packages.environment_build import FORM, TEMPORARY_PREFIX, WheelPath, build, set_aside
+from hotbay.packages.environment_build import FORM, TEMPORARY_PREFIX, WheelPath, build, move_aside
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.tree import FileIdentity, remove_tree, tree_bytes, tree_digest, tree_identity
 from hotbay.store.digests import Digest, digest_of
@@ -60,6 +61,8 @@ class Environments:
         self._timeout_s = timeout_s
         self._verified: dict[str, tuple[Digest, dict[str, FileIdentity]]] = {}
         self._building: dict[str, anyio.Lock] = {}
+        self._demand_lock = threading.Lock()
+        self._demanded: set[str] | None = None
 
     async def find(
         self, manifest: Manifest, interpreter: str, *, trees: Mapping[str, str] = NOTHING_KNOWN
@@ -81,7 +84,7 @@ class Environments:
         `environment_build.build`.
         """
         key = await anyio.to_thread.run_sync(environment_key, manifest, interpreter)
-        async with self._building.setdefault(key, anyio.Lock()):
+        async with self._turn(key):
             found = await anyio.to_thread.run_sync(self._verify, key, trees.get(key))
             if found is None:
                 final = self.root / key
@@ -99,6 +102,17 @@ class Environments:
                 logger.info("environment_built package=%s digest=%s path=%s", manifest.id, manifest.digest, final)
         return Environment(key, found, self.root / key / "site")
 
+    @asynccontextmanager
+    async def _turn(self, key: str) -> AsyncIterator[None]:
+        """One build of a folder at a time; nothing is left of it when the last one is done."""
+        lock = self._building.setdefault(key, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and not lock.statistics().tasks_waiting:
+                self._building.pop(key, None)
+
     def present(self) -> dict[str, int]:
         """Bytes of every environment, by key. Blocks."""
         found = {}
@@ -108,11 +122,21 @@ class Environments:
                 found[folder.name] = tree_bytes(folder)
         return found
 
-    def remove(self, key: str) -> None:
-        """Removes an environment that no process uses and no completion names. Blocks."""
-        self._verified.pop(key, None)
-        if (self.root / key).exists():
-            set_aside(self.root / key)
+    @contextmanager
+    def collection(self) -> Iterator[Callable[[str], bool]]:
+        """For removing environments that nothing needs: gives the function to do it, which says whether it did.
+
+        One that anybody asked for (`find`, `build`) since this began is spared: a fetch that found it relies on it. The
+        function blocks. One collection at a time.
+        """
+        with self._demand_lock:
+            assert self._demanded is None, "the store is collected by one at a time"
+            self._demanded = set()
+        try:
+            yield self._collect
+        finally:
+            with self._demand_lock:
+                self._demanded = None
 
     def sweep(self) -> int:
         """Removes what an interrupted build left; returns how many. Blocks; only at a host's start."""
@@ -121,8 +145,21 @@ class Environments:
             remove_tree(folder)
         return len(left)
 
+    def _collect(self, key: str) -> bool:
+        # The lock is held until the name is gone: who asks later does not find it.
+        with self._demand_lock:
+            if self._demanded is None or key in self._demanded or not (self.root / key).exists():
+                return False
+            self._verified.pop(key, None)
+            aside = move_aside(self.root / key)
+        remove_tree(aside)
+        return True
+
     def _verify(self, key: str, tree: str | None) -> Digest | None:
         """The digest of an intact environment. Reads every file only where an identity is new."""
+        with self._demand_lock:
+            if self._demanded is not None:
+                self._demanded.add(key)
         site = self.root / key / "site"
         known = self._verified.get(key)
         try:

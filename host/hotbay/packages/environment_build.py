@@ -31,7 +31,7 @@ _CLEANUP_TIMEOUT_S: Final = 10.0
 WheelPath = Callable[[Digest], Path]
 """Where a wheel's file is."""
 
-__all__ = ["FORM", "TEMPORARY_PREFIX", "WheelPath", "build", "set_aside"]
+__all__ = ["FORM", "TEMPORARY_PREFIX", "WheelPath", "build", "move_aside", "set_aside"]
 
 
 async def build(
@@ -64,9 +64,14 @@ async def build(
 
 def set_aside(final: Path) -> None:
     """Removes an environment: under its name it is there whole or not at all."""
+    remove_tree(move_aside(final))
+
+
+def move_aside(final: Path) -> Path:
+    """Takes an environment's name away; returns the folder that is to be removed."""
     aside = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=final.parent))
     final.rename(aside / "old")
-    remove_tree(aside)
+    return aside
 
 
 def _prepare(manifest: Manifest, wheel: WheelPath, root: Path) -> Path:

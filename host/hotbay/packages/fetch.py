@@ -128,7 +128,8 @@ class Fetcher:
 
     def _places(self, ref: ManifestRef) -> list[Place]:
         """Where the package may be had: the ref's own place first, then who offers the digest, then who once did."""
-        others = [other for other in self._world.view.all(ManifestRef) if other.digest == ref.digest]
+        known = self._world.view.of(ref.plugin_id).all(ManifestRef)
+        others = [other for other in known if other.digest == ref.digest]
         ordered = [ref, *sorted(others, key=lambda other: (not other.offered, other.source))]
         found = dict.fromkeys((other.source, other.location) for other in ordered if other.source in self._sources)
         return [Place(self._sources[source], location, source in self._in_place) for source, location in found]

@@ -29,7 +29,8 @@ ARTIFACT_TYPE: Final = "application/vnd.hotbay.plugin.v1"
 MANIFEST_LIMIT_BYTES: Final = 1 << 20
 _BLOB_LIMIT_COUNT: Final = 512
 _TYPE_LIMIT_COUNT: Final = 256
-_REV_MAX: Final = 2**64 - 1
+REV_MAX: Final = 2**64 - 1
+"""Highest revision that a package can have."""
 
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -43,6 +44,7 @@ __all__ = [
     "ARTIFACT_TYPE",
     "MANIFEST_LIMIT_BYTES",
     "MANIFEST_MEDIA_TYPE",
+    "REV_MAX",
     "WHEEL_MEDIA_TYPE",
     "Blob",
     "Channel",
@@ -151,7 +153,7 @@ class Manifest(BaseModel):
 
     id: Label
     publisher: Label
-    rev: Annotated[int, Field(ge=0, le=_REV_MAX)]
+    rev: Annotated[int, Field(ge=0, le=REV_MAX)]
     version: Annotated[str, AfterValidator(check_version)]
     platform: Annotated[str, Field(max_length=128, pattern=f"^{_PLATFORM.pattern}$")]
     entrypoint: Annotated[str, AfterValidator(check_entrypoint)]

@@ -1,17 +1,16 @@
 """Decides what of a source's scan goes into the world, and which builds it has in two versions. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
 from hotbay.errors import Problem
 from hotbay.packages.sources.source import Offer
 from hotbay.store.digests import Digest
-from hotbay.store.world.engine import Change, Delete, Put, WorldView
-from hotbay.store.world.records import Completion, ManifestRef, Quarantine
+from hotbay.store.world.engine import Change, Delete, PluginRecords, Put, WorldView
+from hotbay.store.world.records import WITHDRAWN, Completion, ManifestRef, Quarantine, ref_key
 
-WITHDRAWN: Final = "WITHDRAWN"
 DIGEST_CONFLICT: Final = "DIGEST_CONFLICT"
 
 Withdrawn = Literal["keep", "alarm", "stop"]
@@ -32,7 +31,7 @@ def changes_of(
         if withdrawn == "stop" and not _is_offered_elsewhere(view, ref):
             changes += _stop(view, ref, at_s)
     for ref in found.values():
-        record = view.get(Quarantine, ref.digest)
+        record = view.of(ref.plugin_id).get(Quarantine, ref.digest)
         if record is not None and record.code == WITHDRAWN:
             changes.append(Delete(record.kind, record.key))
     return changes
@@ -40,21 +39,31 @@ def changes_of(
 
 def conflicts(view: WorldView, source: str) -> tuple[Problem, ...]:
     """A DIGEST_CONFLICT for every build that `source` offers and that is known with another content too. Pure."""
-    digests: dict[tuple[str, int, str], dict[Digest, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for ref in view.all(ManifestRef):
-        if ref.offered or view.get(Completion, ref.digest) is not None:
-            digests[ref.plugin_id, ref.rev, ref.platform][ref.digest].add(ref.source)
-    return tuple(
-        Problem(
-            DIGEST_CONFLICT,
-            f"{plugin_id} rev {rev} for {platform} is there with different contents",
-            found=" and ".join(f"{digest} ({', '.join(sorted(names))})" for digest, names in sorted(by_digest.items())),
-            expected="one",
-            hint="A revision is published once. Publish the change under a higher rev, or pin the digest that you want.",
-        )
-        for (plugin_id, rev, platform), by_digest in sorted(digests.items())
-        if len(by_digest) > 1 and any(source in names for names in by_digest.values())
-    )
+    return tuple(problem for records in view.plugins.values() for problem in _conflicts_of(records, source))
+
+
+def _conflicts_of(records: PluginRecords, source: str) -> Iterator[Problem]:
+    refs = records.all(ManifestRef)
+    builds = {ref.digest: (ref.rev, ref.platform) for ref in refs}
+    if len(builds) == len(set(builds.values())):
+        # So it is with nearly every plugin, whatever the number of its versions.
+        return
+    digests: dict[tuple[int, str], dict[Digest, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for ref in refs:
+        if ref.offered or records.get(Completion, ref.digest) is not None:
+            digests[ref.rev, ref.platform][ref.digest].add(ref.source)
+    for (rev, platform), by_digest in sorted(digests.items()):
+        if len(by_digest) > 1 and any(source in names for names in by_digest.values()):
+            found = " and ".join(
+                f"{digest} ({', '.join(sorted(names))})" for digest, names in sorted(by_digest.items())
+            )
+            yield Problem(
+                DIGEST_CONFLICT,
+                f"{refs[0].plugin_id} rev {rev} for {platform} is there with different contents",
+                found=found,
+                expected="one",
+                hint="A revision is published once. Publish the change under a higher rev, or pin the digest that you want.",
+            )
 
 
 def known_refs(view: WorldView, source: str) -> dict[str, ManifestRef]:
@@ -66,11 +75,18 @@ def refs_of(offers: Iterable[Offer], *, known: Mapping[str, ManifestRef]) -> dic
     """One ref for each digest. Of several places the known one is kept, else the first: a copy elsewhere is no event."""
     found: dict[str, ManifestRef] = {}
     for offer in offers:
-        ref = _ref(offer)
-        before = known.get(ref.key)
-        if ref.key not in found or (before is not None and before.location == ref.location):
-            found[ref.key] = ref
+        key = ref_key(offer.manifest.digest, offer.source)
+        before = known.get(key)
+        if key not in found or (before is not None and before.location == offer.location):
+            found[key] = _ref(offer) if before is None else _again(before, offer)
     return found
+
+
+def _again(before: ManifestRef, offer: Offer) -> ManifestRef:
+    """The digest is that of the manifest's bytes: all that may differ is where it lies, and that it was withdrawn."""
+    if before.offered and before.location == offer.location:
+        return before
+    return replace(before, location=offer.location, offered=True)
 
 
 def _ref(offer: Offer) -> ManifestRef:
@@ -89,7 +105,8 @@ def _ref(offer: Offer) -> ManifestRef:
 
 def _is_offered_elsewhere(view: WorldView, ref: ManifestRef) -> bool:
     return any(
-        other.digest == ref.digest and other.source != ref.source and other.offered for other in view.all(ManifestRef)
+        other.digest == ref.digest and other.source != ref.source and other.offered
+        for other in view.of(ref.plugin_id).all(ManifestRef)
     )
 
 

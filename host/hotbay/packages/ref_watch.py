@@ -98,11 +98,15 @@ class RefWatcher:
         return self._status
 
     async def run(self) -> None:
-        """Scan and record until cancelled; return after the first success with fetch `once`, at once with `off`."""
+        """Scan and record until cancelled; return after the first success with fetch `once`, at once with `off`.
+
+        Run again after something unforeseen ended it, it goes on with what it knows.
+        """
         if self._fetch == "off":
             self.first_scan.set()
             return
-        await self._forget()
+        if not self._status.scans:
+            await self._forget()
         delay_s = RETRY_FIRST_S
         while True:
             if await self._look():
@@ -118,7 +122,13 @@ class RefWatcher:
     # -- one round -------------------------------------------------------------------------------
 
     async def _look(self) -> bool:
-        """Scan and record; False when that failed."""
+        """Scan and record; False when that failed. The first scan counts as done however it ends."""
+        try:
+            return await self._scan_and_record()
+        finally:
+            self.first_scan.set()
+
+    async def _scan_and_record(self) -> bool:
         try:
             scan = await self._scan()
             await self._record(scan)
@@ -127,14 +137,12 @@ class RefWatcher:
                 logger.warning("source_failed source=%s code=%s: %s", self.source.name, error.code, error.message)
             problem = Problem(error.code, error.message, hint=error.hint)
             self._show(state=SourceState.FAILING, last_error=error, scans=self._status.scans + 1, problems=(problem,))
-            self.first_scan.set()
             return False
         problems = (*scan.problems, *conflicts(self._world.view, self.source.name))
         self._show(
             state=SourceState.WATCHING, last_error=None, scans=self._status.scans + 1, problems=problems + self._gone()
         )
         self._tell(problems)
-        self.first_scan.set()
         return True
 
     async def _scan(self) -> Scan:
@@ -217,7 +225,7 @@ class RefWatcher:
                 hint="Pin another revision, or publish it again.",
             )
             for ref in known_refs(self._world.view, self.source.name).values()
-            if not ref.offered and self._world.view.get(Completion, ref.digest) is not None
+            if not ref.offered and self._world.view.of(ref.plugin_id).get(Completion, ref.digest) is not None
         )
 
 

@@ -11,9 +11,18 @@ from hotbay.rollout.selection import Candidate, Pin, Policy
 from hotbay.rollout.state import Facts, Rules
 from hotbay.store.digests import Digest
 from hotbay.store.world import records
-from hotbay.store.world.engine import WorldView
+from hotbay.store.world.engine import PluginRecords, WorldView
 
-__all__ = ["Manifests", "PluginSettings", "digest_live_last", "facts_of", "plugin_of", "refs_of", "ungranted"]
+__all__ = [
+    "Manifests",
+    "PluginSettings",
+    "digest_live_last",
+    "facts_of",
+    "history_of",
+    "plugin_of",
+    "refs_of",
+    "ungranted",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +55,18 @@ def plugin_of(name: str) -> str:
 
 def refs_of(view: WorldView, plugin_id: str) -> tuple[records.ManifestRef, ...]:
     """What sources have shown of a plugin, also what they show no more."""
-    return tuple(ref for ref in view.all(records.ManifestRef) if ref.plugin_id == plugin_id)
+    return view.of(plugin_id).all(records.ManifestRef)
+
+
+def history_of(view: WorldView, name: str) -> tuple[records.History, ...]:
+    """What was live of a routine, the oldest first."""
+    return tuple(entry for entry in view.of(plugin_of(name)).all(records.History) if entry.plugin_id == name)
 
 
 def digest_live_last(view: WorldView, name: str) -> str | None:
     """What was live last, by the history."""
-    entries = [entry for entry in view.all(records.History) if entry.plugin_id == name]
-    return max(entries, key=lambda entry: entry.number).digest if entries else None
+    entries = history_of(view, name)
+    return entries[-1].digest if entries else None
 
 
 def ungranted(manifest: Manifest, settings: PluginSettings, grant: records.Grant | None) -> tuple[str, ...]:
@@ -80,10 +94,11 @@ def facts_of(
     `wall_s` and `now_s` are the same moment, by the wall clock and by the monotonic one.
     """
     plugin_id = plugin_of(name)
-    grant = view.get(records.Grant, plugin_id)
+    known = view.of(plugin_id)
+    grant = known.get(records.Grant, plugin_id)
     candidates = [
-        _candidate(view, ref, manifests[ref.digest], settings, grant, sources, wall_s)
-        for ref in refs_of(view, plugin_id)
+        _candidate(known, ref, manifests[ref.digest], settings, grant, sources, wall_s)
+        for ref in known.all(records.ManifestRef)
         if ref.digest in manifests and settings.publisher in (None, manifests[ref.digest].publisher)
     ]
     return Facts(
@@ -95,24 +110,25 @@ def facts_of(
         last=digest_live_last(view, name),
         wanted=wanted,
         asleep=asleep,
-        disabled=view.get(records.Disabled, plugin_id) is not None,
+        disabled=known.get(records.Disabled, plugin_id) is not None,
         blocked=blocked,
-        stale_at_s=_stale_at_s(view, plugin_id, wall_s, now_s),
+        pinned_by=pin.who if (pin := known.get(records.Pin, plugin_id)) is not None else None,
+        stale_at_s=_stale_at_s(known, wall_s, now_s),
     )
 
 
-def _stale_at_s(view: WorldView, plugin_id: str, wall_s: float, now_s: float) -> float | None:
+def _stale_at_s(known: PluginRecords, wall_s: float, now_s: float) -> float | None:
     """When the next quarantine of the plugin ends, by the monotonic clock."""
     ends = [
         record.until_s
-        for record in view.all(records.Quarantine)
-        if record.plugin_id == plugin_id and record.until_s is not None and record.until_s > wall_s
+        for record in known.all(records.Quarantine)
+        if record.until_s is not None and record.until_s > wall_s
     ]
     return now_s + min(ends) - wall_s if ends else None
 
 
 def _candidate(
-    view: WorldView,
+    known: PluginRecords,
     ref: records.ManifestRef,
     manifest: Manifest,
     settings: PluginSettings,
@@ -120,13 +136,13 @@ def _candidate(
     sources: Collection[str],
     wall_s: float,
 ) -> Candidate:
-    quarantine = view.get(records.Quarantine, ref.digest)
+    quarantine = known.get(records.Quarantine, ref.digest)
     return Candidate(
         digest=ref.digest,
         rev=ref.rev,
         platform=ref.platform,
         channel=str(manifest.channel),
-        complete=view.get(records.Completion, ref.digest) is not None,
+        complete=known.get(records.Completion, ref.digest) is not None,
         quarantined=quarantine is not None and (quarantine.until_s is None or quarantine.until_s > wall_s),
         granted=not ungranted(manifest, settings, grant),
         denied=ref.digest in settings.denied,
@@ -135,13 +151,13 @@ def _candidate(
 
 
 def _policy(view: WorldView, plugin_id: str, settings: PluginSettings) -> Policy:
-    pin, floor = view.get(records.Pin, plugin_id), view.get(records.Floor, plugin_id)
-    locked = view.all(records.Locked)
-    mine = frozenset(str(line.digest) for line in locked if line.plugin_id == plugin_id)
+    known = view.of(plugin_id)
+    pin, floor = known.get(records.Pin, plugin_id), known.get(records.Floor, plugin_id)
+    mine = frozenset(str(line.digest) for line in known.all(records.Locked))
     return Policy(
         platforms=settings.platforms,
         channels=settings.channels,
         pin=settings.pin if pin is None else Pin(pin.rev, pin.digest),
         floor_rev=floor.rev if floor is not None else 0,
-        locked=mine if locked else None,
+        locked=mine if view.all(records.Locked) else None,
     )

@@ -1,25 +1,29 @@
 """Writes what one routine decided into the world, in order: quarantines and history.
 
-A write that fails is logged and told; what was decided holds in the routine all the same.
+A write that fails is logged and told; what was decided holds in the routine all the same. The history keeps its newest
+entries, and of every version that is complete here the newest one: what may be gone back to, and what a collection
+keeps as the last versions, is the same as with all entries.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import anyio
 
 from hotbay.errors import HostError
-from hotbay.rollout.facts import plugin_of
+from hotbay.rollout.effects import Condemn, Record
+from hotbay.rollout.facts import history_of, plugin_of
 from hotbay.rollout.services import Occurrence, Services
-from hotbay.rollout.state import Condemn, Record
 from hotbay.store.digests import Digest
 from hotbay.store.world import records
-from hotbay.store.world.engine import Change, Put, WorldView
+from hotbay.store.world.engine import Change, Delete, Put, WorldView
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Memory"]
+__all__ = ["HISTORY_KEPT", "Memory", "superfluous"]
 
 
 class Memory:
@@ -28,12 +32,14 @@ class Memory:
     def __init__(self, name: str, services: Services) -> None:
         self._name = name
         self._services = services
-        self._todo: list[tuple[Condemn | Record, int, float]] = []
+        self._todo: list[_Decided] = []
         self._rung = anyio.Event()
 
     def write(self, effect: Condemn | Record, generation: int) -> None:
         """Write this next."""
-        self._todo.append((effect, generation, self._services.wall()))
+        # All that is written is known now: when it is, the package may be forgotten.
+        version = self._services.manifest(effect.build.digest).version if isinstance(effect, Record) else ""
+        self._todo.append(_Decided(effect, generation, version, self._services.wall()))
         self._rung.set()
 
     async def run(self) -> None:
@@ -50,14 +56,15 @@ class Memory:
     async def _flush(self) -> None:
         while self._todo:
             # Taken off when it is written: cancelled in between, it is what `run` flushes last.
-            effect, generation, at_s = self._todo[0]
+            decided = self._todo[0]
+            effect = decided.effect
             try:
                 if isinstance(effect, Condemn):
-                    await self._services.world.transact(partial(self._quarantined, effect, at_s))
+                    await self._services.world.transact(partial(self._quarantined, effect, decided.at_s))
                     self._tell("quarantined", effect, code=effect.failure.code, reason=effect.failure.message)
                 else:
-                    await self._services.world.transact(partial(self._recorded, effect, generation, at_s))
-                    self._tell("live", effect, generation=generation, why=effect.why, who=effect.who)
+                    await self._services.world.transact(partial(self._recorded, effect, decided))
+                    self._tell("live", effect, generation=decided.generation, why=effect.why, who=effect.who)
             except HostError as error:
                 logger.error("world_write_failed plugin=%s code=%s: %s", self._name, error.code, error.message)  # noqa: TRY400 - the error says all
                 # A disk that is full, or a world that is given away for a while: what was decided is written then.
@@ -84,25 +91,45 @@ class Memory:
             )
         )
 
-    def _recorded(self, effect: Record, generation: int, at_s: float, view: WorldView) -> Iterable[Change]:
-        numbers = [entry.number for entry in view.all(records.History) if entry.plugin_id == self._name]
-        manifest = self._services.manifest(effect.build.digest)
-        yield Put(
-            records.History(
-                plugin_id=self._name,
-                number=max(numbers, default=0) + 1,
-                digest=Digest(effect.build.digest),
-                rev=effect.build.rev,
-                version=manifest.version,
-                generation=generation,
-                at_s=at_s,
-                why=effect.why,
-                who=effect.who,
-            )
+    def _recorded(self, effect: Record, decided: "_Decided", view: WorldView) -> Iterable[Change]:
+        before = history_of(view, self._name)
+        entry = records.History(
+            plugin_id=self._name,
+            number=before[-1].number + 1 if before else 1,
+            digest=Digest(effect.build.digest),
+            rev=effect.build.rev,
+            version=decided.version,
+            generation=decided.generation,
+            at_s=decided.at_s,
+            why=effect.why,
+            who=effect.who,
         )
+        yield Put(entry)
+        for old in superfluous(view, (*before, entry)):
+            yield Delete(old.kind, old.key)
 
 
-FLUSH_S = 5.0
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    effect: Condemn | Record
+    generation: int
+    version: str
+    at_s: float
+
+
+def superfluous(view: WorldView, history: Sequence[records.History]) -> list[records.History]:
+    """Entries of one routine's history, the oldest first, that are not kept."""
+    newest = {entry.digest: entry for entry in history}
+    return [
+        entry
+        for entry in history[:-HISTORY_KEPT]
+        if newest[entry.digest] is not entry or view.get(records.Completion, entry.digest) is None
+    ]
+
+
+HISTORY_KEPT: Final = 200
+"""Entries of one routine: a week of a new version every hour, in a world that stays small enough to be read at once."""
+FLUSH_S: Final = 5.0
 """What the last writes may take at the end of a host."""
-RETRY_S = 1.0
+RETRY_S: Final = 1.0
 """Between two attempts to write what could not be written."""

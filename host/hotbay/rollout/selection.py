@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-__all__ = ["Candidate", "Pin", "Policy", "Selection", "Status", "select"]
+__all__ = ["Candidate", "Pin", "Policy", "Selection", "Status", "by_digest", "select"]
 
 
 class Status(Enum):
@@ -97,20 +97,19 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The outcome. `awaiting_grant` and `conflicts` are in order of preference, for status and log."""
+    """The outcome, in order of preference: `target` is the first that is `eligible`; the others are for status and log."""
 
     live: Candidate | None
     target: Candidate | None
     status: Status
+    eligible: tuple[Candidate, ...] = ()
     awaiting_grant: tuple[Candidate, ...] = ()
     conflicts: tuple[Candidate, ...] = ()
 
 
 def select(candidates: Iterable[Candidate], policy: Policy, *, live: Candidate | None = None) -> Selection:
     """`live` is what runs now; it stays a candidate, as complete, when no source names it any more."""
-    known: dict[str, Candidate] = {}
-    for candidate in candidates:
-        known[candidate.digest] = _merged(known.get(candidate.digest, candidate), candidate)
+    known = by_digest(candidates)
     if live is not None:
         known.setdefault(live.digest, live)
     hosted = sorted(
@@ -135,7 +134,16 @@ def select(candidates: Iterable[Candidate], policy: Policy, *, live: Candidate |
         status = Status.WAITING_FOR_DOWNLOAD
     else:
         status = Status.CURRENT if chosen is target else Status.DOWNLOADING
-    return Selection(chosen, target, status, awaiting, conflicts)
+    return Selection(chosen, target, status, tuple(eligible), awaiting, conflicts)
+
+
+def by_digest(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
+    """One candidate for each digest, also where several sources show it."""
+    known: dict[str, Candidate] = {}
+    for candidate in candidates:
+        before = known.get(candidate.digest)
+        known[candidate.digest] = candidate if before is None else _merged(before, candidate)
+    return known
 
 
 def _merged(one: Candidate, other: Candidate) -> Candidate:

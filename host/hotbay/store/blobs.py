@@ -5,7 +5,7 @@
 
 Invariants: a blob gets its name by rename, after length and sha256 matched and the bytes were synced. Writers of
 one digest take turns on its part file and the second finds the work done. A crash at any point leaves at most a
-part file. While blobs are collected, one that somebody asked for since the collection began is left alone.
+part file. Folders that somebody deletes are made again, and what was in them is fetched again. While blobs are collected, one that somebody asked for since the collection began is left alone.
 Methods block: call them from a worker thread; calls may overlap.
 """
 
@@ -26,8 +26,6 @@ from hotbay.store.parts import PartFile
 
 logger = logging.getLogger(__name__)
 
-# Large enough that system calls do not matter beside hashing, small enough to stop an overlong source at once.
-_CHUNK_BYTES: Final = 1 << 20
 # A manifest, the largest thing that is read as a whole, is 100 KiB.
 _READ_LIMIT_BYTES: Final = 1 << 20
 # What `stat` counts in, whatever the file system's own blocks are.
@@ -52,8 +50,14 @@ class BlobStore:
         self.root = root
         self._blobs = root / "blobs" / "sha256"
         self._parts = root / "parts"
+        self.index_turn = threading.Lock()
+        """Held while the layout's index is written."""
         self._demand_lock = threading.Lock()
         self._demanded: set[Digest] | None = None
+        self.lay_out()
+
+    def lay_out(self) -> None:
+        """Make the folders that are not there, also those that were deleted meanwhile."""
         for folder in (self._blobs, self._parts):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -80,22 +84,15 @@ class BlobStore:
             raise _digest_mismatch(digest, "the stored bytes are damaged; remove this blob, it is fetched again")
         return content
 
-    def copy_in(self, source: Path, digest: Digest, size: int) -> bool:
-        """Copies a file in, verifying while it streams. False when the blob was here already.
+    def put_stream(self, chunks: Iterable[bytes], digest: Digest, size: int) -> bool:
+        """Stores the bytes of `chunks`, from the blob's first byte on, in one attempt, verifying while they stream.
+
+        False when the blob was here already: then nothing is taken. At most `size` bytes and one chunk are taken from
+        a source that is longer than it said.
 
         Raises:
-            PackageError: LENGTH_MISMATCH, DIGEST_MISMATCH, or FETCH_FAILED when the source cannot be read.
+            PackageError: LENGTH_MISMATCH or DIGEST_MISMATCH.
             CapacityError: the disk is full.
-        """
-        if self.has(digest, size=size):
-            return False
-        with open_regular(source) as opened:
-            return self.put_stream(iter(lambda: opened.read(_CHUNK_BYTES), b""), digest, size)
-
-    def put_stream(self, chunks: Iterable[bytes], digest: Digest, size: int) -> bool:
-        """Stores the bytes of `chunks`, from the blob's first byte on, in one attempt. Contract as `copy_in`.
-
-        At most `size` bytes and one chunk are taken from a source that is longer than it said.
         """
         with self.part(digest, size) as part:
             if part.present:
@@ -128,6 +125,7 @@ class BlobStore:
     def present(self) -> dict[Digest, int]:
         """Every blob and its size in bytes."""
         found = {}
+        self.lay_out()
         for path in self._blobs.iterdir():
             name = f"sha256:{path.name}"
             # One that is removed meanwhile is not there.
@@ -139,6 +137,7 @@ class BlobStore:
     def part_bytes(self) -> int:
         """What the parts take on the disk."""
         total = 0
+        self.lay_out()
         for path in self._parts.iterdir():
             with suppress(FileNotFoundError):
                 total += path.lstat().st_blocks * _BLOCK_BYTES
@@ -146,6 +145,7 @@ class BlobStore:
 
     def discard(self, digest: Digest) -> None:
         """Takes a damaged blob away, so that it is fetched again. Nothing happens if it is not there."""
+        self.lay_out()
         self.path(digest).unlink(missing_ok=True)
         sync_directory(self._blobs)
 
@@ -153,7 +153,7 @@ class BlobStore:
     def collection(self) -> Iterator[Callable[[Digest], bool]]:
         """For removing blobs that nothing needs: gives the function to do it, which says whether it did.
 
-        A blob that anybody asked for (`has`, `part`, `copy_in`, …) since this began is spared: a fetch that found it here
+        A blob that anybody asked for (`has`, `part`, `put_bytes`, …) since this began is spared: a fetch that found it here
         relies on it. Entering and leaving do not block; the function does. Raises CapacityError UNAVAILABLE while another
         collection is under way.
         """

@@ -80,6 +80,7 @@ class DiskBudget:
 
     def usage(self) -> DiskUsage:
         """What is used now. Looks at every file; not for every request."""
+        self._store.lay_out()
         found = os.statvfs(self._store.root)
         return DiskUsage(
             blob_bytes=sum(self._store.present().values()),

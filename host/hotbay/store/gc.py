@@ -1,11 +1,12 @@
 """Carries a collection out: completions go first, then environments and blobs, so that a crash leaves orphans only.
 
 Invariants: what to remove is decided inside the transaction that takes the completions away, and again before anything is
-removed; a blob that somebody asked for meanwhile stays. So a fetch may begin at any moment.
+removed; a blob or an environment that somebody asked for meanwhile stays. So a fetch may begin at any moment.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -17,7 +18,7 @@ from hotbay.store.digests import Digest, digest_of
 from hotbay.store.gc_plan import Demand, GcPlan, plan_gc, wanted_parts
 from hotbay.store.layout import images_of, write_index
 from hotbay.store.world.engine import Change, Delete, World, WorldView
-from hotbay.store.world.records import Completion, ManifestRef
+from hotbay.store.world.records import Completion, ManifestRef, Quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +26,13 @@ __all__ = ["EnvironmentStore", "collect"]
 
 
 class EnvironmentStore(Protocol):
-    """Where environments are. Both methods block."""
+    """Where environments are."""
 
     def present(self) -> Mapping[str, int]:
-        """Bytes of every environment, by name."""
+        """Bytes of every environment, by name. Blocks."""
 
-    def remove(self, key: str) -> None:
-        """Remove one; nothing happens if it is not there."""
+    def collection(self) -> AbstractContextManager[Callable[[str], bool]]:
+        """As that of a `BlobStore`, for environments by their names: what is asked for meanwhile stays."""
 
 
 async def collect(
@@ -53,24 +54,23 @@ async def collect(
     if dry_run:
         decide = await _survey(world.view, store, environments, demand, keep_versions)
         return decide(world.view)
-    with store.collection() as remove:
+    with store.collection() as remove, environments.collection() as empty:
         decide = await _survey(world.view, store, environments, demand, keep_versions)
         plan = await _withdraw(world, decide)
-        left = [completion.digest for completion in world.view.all(Completion)]
-        await anyio.to_thread.run_sync(write_index, store, left)
+        await anyio.to_thread.run_sync(write_index, store, partial(_complete, world))
         emptied: list[str] = []
         for name in plan.environments:
-            if name in decide(world.view).environments:
-                await anyio.to_thread.run_sync(environments.remove, name)
+            if name in decide(world.view).environments and await anyio.to_thread.run_sync(empty, name):
                 emptied.append(name)
         blobs = set(plan.blobs) & set(decide(world.view).blobs)
         removed = await anyio.to_thread.run_sync(_remove, remove, sorted(blobs))
         await anyio.to_thread.run_sync(partial(store.sweep, keep=wanted_parts(world.view, demand())))
     done = replace(plan, blobs=tuple(removed), environments=tuple(emptied))
-    logger.info(
-        "store_collected blobs=%s completions=%s environments=%s bytes=%s",
-        len(done.blobs), len(done.completions), len(done.environments), done.size_bytes,
-    )  # fmt: skip
+    if not done.is_empty:
+        logger.info(
+            "store_collected blobs=%s completions=%s environments=%s refs=%s bytes=%s",
+            len(done.blobs), len(done.completions), len(done.environments), len(done.refs), done.size_bytes,
+        )  # fmt: skip
     return done
 
 
@@ -84,6 +84,8 @@ async def _withdraw(world: World, decide: Callable[[WorldView], GcPlan]) -> GcPl
             yield Delete(Completion.kind, digest)
         for key in plans[-1].refs:
             yield Delete(ManifestRef.kind, key)
+        for digest in plans[-1].quarantines:
+            yield Delete(Quarantine.kind, digest)
 
     await world.transact(build)
     return plans[-1]
@@ -114,6 +116,10 @@ async def _survey(
         )
 
     return decide
+
+
+def _complete(world: World) -> list[Digest]:
+    return [completion.digest for completion in world.view.all(Completion)]
 
 
 def _remove(remove: Callable[[Digest], bool], blobs: Sequence[Digest]) -> list[Digest]:

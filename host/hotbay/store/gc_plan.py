@@ -7,19 +7,32 @@ Kept, whatever else holds:
 - what a pin or the applied lock names;
 - a blob as long as one package that is kept names it: shared blobs go with their last package.
 
+A ref goes when its source withdrew it and nothing of the above needs it: no version becomes eligible by it. So what is in
+quarantine is known until a higher revision was complete here, and so is the other content of a build of which one is
+kept. The record of a quarantine stays for good, but one that only a withdrawal made goes with the last ref.
+
 While anything is being fetched, or something runs that no completion describes, no environment is removed, because
 whose it is cannot be told.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from hotbay.store.digests import Digest
 from hotbay.store.oci_image import blobs_of
-from hotbay.store.world.engine import WorldView
-from hotbay.store.world.records import Completion, History, Locked, ManifestRef, Pin, Quarantine
+from hotbay.store.world.engine import PluginRecords, WorldView
+from hotbay.store.world.records import (
+    WITHDRAWN,
+    Completion,
+    Floor,
+    History,
+    Locked,
+    ManifestRef,
+    Pin,
+    Quarantine,
+)
 
 _NO_IMAGES: Final[Mapping[Digest, Digest]] = MappingProxyType({})
 
@@ -41,7 +54,8 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What goes, each sorted: blobs, completions by manifest, environments by name, keys of refs that were withdrawn.
+    """What goes, each sorted: blobs, completions by manifest, environments by name, keys of refs that were withdrawn, and
+    digests whose quarantine was for that alone.
 
     `sizes` are the bytes of every blob and environment that was there, by name.
     """
@@ -50,7 +64,13 @@ class GcPlan:
     completions: tuple[Digest, ...]
     environments: tuple[str, ...]
     refs: tuple[str, ...]
+    quarantines: tuple[Digest, ...]
     sizes: Mapping[str, int] = field(repr=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing goes."""
+        return not (self.blobs or self.completions or self.environments or self.refs or self.quarantines)
 
     @property
     def size_bytes(self) -> int:
@@ -76,13 +96,13 @@ def plan_gc(
         needed |= {blob for blob, _ in complete[digest].blobs} | {images.get(digest, digest)}
     blobs = tuple(sorted(blobs_present.keys() - needed))
     environments = _spare_environments(complete.values(), kept, demand, environments_present)
-    quarantined = {record.digest for record in view.all(Quarantine)}
-    refs = (r.key for r in view.all(ManifestRef) if not r.offered and r.digest not in needed | quarantined)
+    refs = tuple(ref for records in view.plugins.values() for ref in _spare_refs(records, needed))
     return GcPlan(
         blobs=blobs,
         completions=tuple(sorted(complete.keys() - kept)),
         environments=environments,
-        refs=tuple(sorted(refs)),
+        refs=tuple(sorted(ref.key for ref in refs)),
+        quarantines=tuple(sorted(_lapsed(view, needed, {ref.key for ref in refs}))),
         sizes=dict(blobs_present) | dict(environments_present),
     )
 
@@ -130,6 +150,30 @@ def _named(view: WorldView, manifests: Collection[Digest]) -> set[Digest]:
             except ValueError:
                 continue
     return found
+
+
+def _spare_refs(records: PluginRecords, needed: Collection[Digest]) -> Iterator[ManifestRef]:
+    """Of one plugin. Refs of one build go together, for with one of them gone its other content would not conflict."""
+    floor = max((floor.rev for floor in records.all(Floor)), default=0)
+    builds: dict[tuple[int, str], list[ManifestRef]] = {}
+    for ref in records.all(ManifestRef):
+        builds.setdefault((ref.rev, ref.platform), []).append(ref)
+
+    def is_spare(ref: ManifestRef) -> bool:
+        is_barred = ref.rev >= floor and records.get(Quarantine, ref.digest) is not None
+        return not ref.offered and not is_barred and ref.digest not in needed
+
+    for refs in builds.values():
+        if all(map(is_spare, refs)):
+            yield from refs
+
+
+def _lapsed(view: WorldView, needed: Collection[Digest], gone: Collection[str]) -> Iterator[Digest]:
+    """Digests whose quarantine would end with the next offer, and of which nothing else is known."""
+    known = {ref.digest for ref in view.all(ManifestRef) if ref.key not in gone}
+    for record in view.all(Quarantine):
+        if record.code == WITHDRAWN and record.digest not in known and record.digest not in needed:
+            yield record.digest
 
 
 def _spare_environments(

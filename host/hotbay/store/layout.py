@@ -5,7 +5,7 @@ from the completions and can be made again at any time: nothing here reads them.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import anyio.to_thread
 
@@ -33,35 +33,40 @@ def images_of(store: BlobStore, manifests: Iterable[Digest]) -> dict[Digest, byt
     return found
 
 
-def write_index(store: BlobStore, manifests: Iterable[Digest]) -> tuple[Digest, ...]:
-    """Makes the layout name these packages and no others; returns those that it names. Blocks; calls must not overlap.
+def write_index(store: BlobStore, manifests: Callable[[], Iterable[Digest]]) -> tuple[Digest, ...]:
+    """Makes the layout name these packages and no others; returns those that it names. Blocks; calls may overlap.
 
-    Left out are packages whose wheels are used in place, elsewhere: a layout has all that it names. Raises CapacityError
+    Writers take turns, and each asks `manifests` when it has its turn: what the last one writes is the newest. Left out are packages whose wheels are used in place, elsewhere: a layout has all that it names. Raises CapacityError
     RESOURCE_EXHAUSTED when the disk is full, OSError when the store cannot be written.
     """
-    images = {
-        digest: image
-        for digest, image in images_of(store, manifests).items()
-        if store.is_whole(blobs_of(store.read(digest)))
-    }
-    for image in images.values():
-        store.put_bytes(image, digest_of(image))
-    for name, content in (("oci-layout", MARKER), ("index.json", index_of(images.values()))):
-        path = store.root / name
-        if not path.is_file() or path.read_bytes() != content:
-            write_durably(path, content)
-    return tuple(sorted(images))
+    with store.index_turn:
+        images = {
+            digest: image
+            for digest, image in images_of(store, manifests()).items()
+            if store.is_whole(blobs_of(store.read(digest)))
+        }
+        store.lay_out()
+        for image in images.values():
+            store.put_bytes(image, digest_of(image))
+        for name, content in (("oci-layout", MARKER), ("index.json", index_of(images.values()))):
+            path = store.root / name
+            if not path.is_file() or path.read_bytes() != content:
+                write_durably(path, content)
+        return tuple(sorted(images))
 
 
 async def keep_index(world: World, store: BlobStore) -> None:
     """Follows the world's completions until it is cancelled. What cannot be written is tried again at the next change."""
+
+    def complete_now() -> frozenset[Digest]:
+        return frozenset(completion.digest for completion in world.view.all(Completion))
+
     written: frozenset[Digest] | None = None
     while True:
-        view = world.view
-        complete = frozenset(completion.digest for completion in view.all(Completion))
+        view, complete = world.view, complete_now()
         if complete != written:
             try:
-                await anyio.to_thread.run_sync(write_index, store, sorted(complete))
+                await anyio.to_thread.run_sync(write_index, store, complete_now)
                 written = complete
             except (HostError, OSError) as error:
                 logger.warning("store_index_not_written path=%s: %s", store.root, error)

@@ -62,11 +62,15 @@ def sweep_parts(folder: Path, *, keep: frozenset[str] | None) -> int:
 def locked(part: Path, *, wait: bool, create: bool = True, busy_ok: bool = False) -> int | None:
     """The part's descriptor, exclusively locked. None: its name went to another file meanwhile, look again.
 
+    With `create`, its folder is made as well.
+
     Raises CapacityError UNAVAILABLE when somebody else is writing and `wait` is false; with `busy_ok`, None.
     """
     try:
         descriptor = _opened(part, create=create)
     except FileNotFoundError:
+        if create:
+            part.parent.mkdir(parents=True, exist_ok=True)
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

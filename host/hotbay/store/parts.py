@@ -150,6 +150,7 @@ class PartFile:
         try:
             os.fchmod(self._fd, 0o444)
             os.fsync(self._fd)
+            self._paths.final.parent.mkdir(parents=True, exist_ok=True)
             self._paths.part.replace(self._paths.final)
             sync_directory(self._paths.final.parent)
         except OSError as error:

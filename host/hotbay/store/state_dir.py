@@ -7,6 +7,7 @@ without the lock.
 
 import fcntl
 import os
+import re
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,12 +17,21 @@ from hotbay.store.files import write_durably
 RESERVED_AT_ONCE: Final = 1024
 """Numbers reserved by one write: a restart skips what is left of them, and a start costs no fsync."""
 
+GENERATION_MAX: Final = 2**53 - 1
+"""Up to here every reader of JSON and of metrics holds a number exactly. A host that starts a thousand processes a second
+gets there after 285,000 years: a larger number in the file is damage."""
+
+# One byte more than any number has: what is longer is none.
+_NUMBER_LIMIT_BYTES: Final = 18
+_NUMBER: Final = re.compile(rb"[0-9]{1,16}\s?")
+
 
 class StateDirectory:
-    """An opened and locked state directory."""
+    """An opened and locked state directory. `was_used`: a host had packages or processes here before."""
 
-    def __init__(self, root: Path, lock_fd: int, first_generation: int) -> None:
+    def __init__(self, root: Path, lock_fd: int, first_generation: int, *, was_used: bool = False) -> None:
         self.root = root
+        self.was_used = was_used
         self._lock_fd = lock_fd
         self._next = first_generation
         self._reserved = first_generation
@@ -37,7 +47,8 @@ class StateDirectory:
             raise unusable(root, error) from error
         try:
             _lock(root, lock_fd)
-            return cls(root, lock_fd, _read_number(root / "generation"))
+            first = _read_number(root / "generation")
+            return cls(root, lock_fd, first, was_used=first > 0 or _has_blobs(root))
         except BaseException:
             os.close(lock_fd)
             raise
@@ -119,15 +130,28 @@ def unusable(root: Path, error: OSError) -> InputError:
     return InputError([problem])
 
 
+def _has_blobs(root: Path) -> bool:
+    try:
+        return any((root / "store" / "blobs" / "sha256").iterdir())
+    except OSError:
+        return False
+
+
 def _read_number(path: Path) -> int:
     try:
-        return int(path.read_text(encoding="ascii"))
+        with path.open("rb") as file:
+            content = file.read(_NUMBER_LIMIT_BYTES)
     except FileNotFoundError:
         return 0
-    except ValueError as error:
+    except OSError as error:
+        raise unusable(path.parent, error) from error
+    if not _NUMBER.fullmatch(content) or int(content) > GENERATION_MAX:
         problem = Problem(
             "CONFIG_INVALID",
-            f"{path} does not hold a number",
-            hint="it holds the last reserved generation; write a number above any that was used",
+            f"{path} does not hold a number from 0 to {GENERATION_MAX}",
+            found=repr(content[:40]),
+            expected="the last reserved generation in digits",
+            hint="write a number above any that was used, such as 1000000, or put a copy of the file back",
         )
-        raise InputError([problem]) from error
+        raise InputError([problem])
+    return int(content)

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import pytest
 from hotbay.store.digests import digest_of
+from hotbay.store.world.changes import view_of
+from hotbay.store.world.codec import RECORD_KINDS
 from hotbay.store.world.engine import Change, Delete, Put, World, WorldView
 from hotbay.store.world.memory import MemoryWorld
 from hotbay.store.world.records import Completion, Floor, Pin, Quarantine, Record
@@ -60,8 +62,12 @@ class WorldMachine(RuleBasedStateMachine):
                 after.pop((change.kind, change.key), None)
         self._revision += after != self._model
         self._model = after
+        before = self._world.view
         view = self._run(self._world.transact(lambda _: changes))
         assert view is self._world.view
+        for plugin_id in {*before.plugins, *view.plugins}:
+            same = before.of(plugin_id) == view.of(plugin_id)
+            assert (before.of(plugin_id) is view.of(plugin_id)) == same, "what did not change is the same object"
 
     @rule(changes=CHANGES)
     def fail(self, changes: Sequence[Change]) -> None:
@@ -81,10 +87,15 @@ class WorldMachine(RuleBasedStateMachine):
     def agrees_with_the_model(self) -> None:
         view = self._world.view
         assert view.revision == self._revision
-        found = {(kind, key): record for kind, table in view.tables.items() for key, record in table.items()}
-        assert found == self._model
-        for table in view.tables.values():
-            assert list(table) == sorted(table)
+        assert view == view_of(self._revision, self._model.values()), "made by changes it is as made at once"
+        assert view.count == len(self._model)
+        for (kind, key), record in self._model.items():
+            assert view.get(RECORD_KINDS[kind], key) == record
+        assert list(view.plugins) == sorted(view.plugins)
+        for records in view.plugins.values():
+            assert all(records.tables.values()), "no empty table is left"
+            for table in records.tables.values():
+                assert list(table) == sorted(table)
 
     async def _open(self) -> World:
         return await self._opener(self._folder)

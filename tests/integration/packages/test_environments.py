@@ -136,6 +136,7 @@ async def test_builds_at_the_same_time_make_one(environments: Environments, pack
         for _ in range(4):
             tasks.start_soon(build)
     assert len(found) == 1
+    assert environments._building == {}, "what builds waited for is not kept"
 
 
 async def test_u26_package_whose_wheels_another_one_shares_goes_alone(
@@ -170,7 +171,8 @@ async def test_completion_of_who_shares_an_environment_follows_a_build(
         await fetching.fetcher().fetch(ref)
     (first, second) = fetching.world.view.all(Completion)
     assert first.tree == second.tree
-    fetching.environments.remove(first.environment)
+    with fetching.environments.collection() as remove:
+        assert remove(first.environment)
     await fetching.fetcher().fetch(refs[0])
     (first, second) = fetching.world.view.all(Completion)
     assert first.tree == second.tree
@@ -185,8 +187,8 @@ async def test_removed_environment_is_gone_and_present_tells_bytes(
     manifest, wheel = package
     built = await environments.build(manifest, python, wheel)
     assert environments.present()[built.key] > 0
-    environments.remove(built.key)
-    environments.remove(built.key)
+    with environments.collection() as remove:
+        assert [remove(built.key) for _ in range(2)] == [True, False]
     assert environments.present() == {}
     assert await environments.find(manifest, python) is None
     assert list(environments.root.iterdir()) == []

@@ -409,7 +409,8 @@ async def test_u20_flipped_byte_in_a_stored_blob_harms_nobody_who_runs(
     stored.write_bytes(b"!" + stored.read_bytes()[1:])
     fetching.environments = type(fetching.environments)(fetching.environments.root)
     assert await fetching.fetcher().fetch(refs[0]) == site
-    fetching.environments.remove(site.parent.name)
+    with fetching.environments.collection() as remove:
+        assert remove(site.parent.name)
     source.is_down = True
     with pytest.raises(PackageError, match="no answer") as caught:
         await fetching.fetcher().fetch(refs[0])
@@ -418,6 +419,22 @@ async def test_u20_flipped_byte_in_a_stored_blob_harms_nobody_who_runs(
     source.is_down = False
     assert await fetching.fetcher().fetch(refs[0]) == site
     assert (site / "sample" / "__init__.py").exists()
+
+
+async def test_folders_that_were_deleted_under_the_host_are_made_again_by_the_next_fetch(
+    fetching: Fetching, plugin: tuple[Manifest, Path], memory_source: SourceMaker
+) -> None:
+    manifest, layout = plugin
+    source = memory_source()
+    source.add(manifest, layout)
+    ref = await fetching.know(manifest, source)
+    site = await fetching.fetcher().fetch(ref)
+    shutil.rmtree(fetching.store.root)
+    shutil.rmtree(fetching.environments.root)
+    with anyio.fail_after(60):
+        assert await fetching.fetcher().fetch(ref) == site
+    assert (site / "sample" / "__init__.py").exists()
+    assert fetching.store.is_whole(manifest.blobs, rehash=True)
 
 
 async def test_u21_floor_rises_and_never_falls(

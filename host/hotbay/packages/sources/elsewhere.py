@@ -1,12 +1,14 @@
-"""What a folder's documents lead to on other machines: one source for each address, made when it is first needed.
+"""What a folder's documents lead to on other machines: one source for each address, made when it is first needed, and
+closed by the scan that finds no document and no reader of it any more.
 
 The location of such a package names the address and the place there, so that it can be fetched after a restart,
 before the folder was looked at. A place that is out of reach keeps offering what it offered before.
 """
 
 import json
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -35,6 +37,7 @@ class Elsewhere:
         self._make = make
         self._dev = dev
         self._sources: dict[tuple[str, str], Source] = {}
+        self._readers: Counter[tuple[str, str]] = Counter()
         self._offered: dict[str, tuple[Offer, ...]] = {}
         self._used: tuple[tuple[str, str], ...] = ()
 
@@ -52,6 +55,8 @@ class Elsewhere:
         async with anyio.create_task_group() as tasks:
             for name, reference in wanted.items():
                 tasks.start_soon(self._scan_one, name, reference, problems[name])
+        for address in self._sources.keys() - {*self._used, *+self._readers}:
+            await self._sources.pop(address).close()
         return Scan(
             tuple(offer for offers in self._offered.values() for offer in offers),
             tuple(problem for name in sorted(problems) for problem in problems[name]),
@@ -97,11 +102,18 @@ class Elsewhere:
         """Whether the location is one of those given out here."""
         return location.startswith(_MARK)
 
-    def open_blob(
+    @asynccontextmanager
+    async def open_blob(
         self, location: str, blob: Blob, *, start: int, validator: str | None
-    ) -> AbstractAsyncContextManager[BlobStream]:
+    ) -> AsyncIterator[BlobStream]:
         kind, address, inner = _unpack(location)
-        return self._source(kind, address).open_blob(inner, blob, start=start, validator=validator)
+        self._readers[kind, address] += 1
+        try:
+            async with self._source(kind, address).open_blob(inner, blob, start=start, validator=validator) as stream:
+                yield stream
+        finally:
+            self._readers[kind, address] -= 1
+            self._readers += Counter()
 
     def local_path(self, location: str, blob: Blob) -> str | None:
         kind, address, inner = _unpack(location)

@@ -3,6 +3,7 @@
 A package is offered only while every byte of it is there and has its digest; one that is still being copied is a
 problem to show, never an offer. What was offered stays offered while its entry is being rewritten, and goes when the
 entry goes. Only content counts: touching, copying over and link swaps that lead to the same content change no offer.
+Of more entries than are looked at, the newest by their time of change are taken, and the rest is a problem.
 """
 
 import os
@@ -24,7 +25,7 @@ from hotbay.packages.sources.folder_watch import RESYNC_S, FolderWatch, Places
 from hotbay.packages.sources.reference import PackageReference, read_reference
 from hotbay.packages.sources.source import BlobStream, Offer, Scan
 
-# A folder of more entries is not a folder of packages.
+# A look surveys every entry: of more, those that were changed last are what somebody wants to run.
 _ENTRY_LIMIT_COUNT: Final = 1000
 _IGNORED_SUFFIXES: Final = ("~", ".part", ".swp")
 _DOCUMENTS: Final = (".yaml", ".yml")
@@ -174,19 +175,19 @@ class DirectorySource:
         """Names of folders and of documents, sorted; what else lies there is nobody's business."""
         try:
             with os.scandir(self.path) as entries:
-                found = {entry.name: _is_folder(entry) for entry in entries if not _is_ignored(entry.name)}
+                found = {entry.name: (_is_folder(entry), entry) for entry in entries if not _is_ignored(entry.name)}
         except OSError as error:
             raise self._unreadable(error) from error
-        names = sorted(name for name, is_folder in found.items() if is_folder or name.endswith(_DOCUMENTS))
+        names = sorted(name for name, (is_folder, _) in found.items() if is_folder or name.endswith(_DOCUMENTS))
         good = [name for name in names if _is_unicode(name)]
         for name in [name for name in names if not _is_unicode(name)][:_ENTRY_LIMIT_COUNT]:
             message, hint = "its name is no UTF-8: it is not looked at", "Rename it."
             problems.append(Problem("FETCH_FAILED", message, Place(str(self.path / name)), hint=hint))
         if len(good) > _ENTRY_LIMIT_COUNT:
-            message = f"{len(good)} entries; only the first {_ENTRY_LIMIT_COUNT} by name are looked at"
-            problems.append(Problem("FETCH_FAILED", message, Place(str(self.path))))
-        good = good[:_ENTRY_LIMIT_COUNT]
-        return [name for name in good if found[name]], [name for name in good if not found[name]]
+            problems.append(_too_many(self.path, len(good)))
+            newest = sorted(good, key=lambda name: (-_changed_ns(found[name][1]), name))
+            good = sorted(newest[:_ENTRY_LIMIT_COUNT])
+        return [name for name in good if found[name][0]], [name for name in good if not found[name][0]]
 
     def _unreadable(self, error: OSError) -> PackageError:
         if self._absent is not None and isinstance(error, FileNotFoundError):
@@ -209,6 +210,24 @@ def _other_package(document: Path, reference: PackageReference, found: Iterable[
     message = "what it leads to is another package than it names"
     hint = "Correct the document's id and digest, or where it leads to."
     return Problem("DIGEST_MISMATCH", message, Place(str(document)), expected=wanted, found=names, hint=hint)
+
+
+def _too_many(folder: Path, count: int) -> Problem:
+    return Problem(
+        "FETCH_FAILED",
+        f"{count} entries, of which the {_ENTRY_LIMIT_COUNT} that were changed last are looked at; "
+        f"{count - _ENTRY_LIMIT_COUNT} left out",
+        Place(str(folder)),
+        hint="Move old packages out of the folder, or give the host a second source for them.",
+    )
+
+
+def _changed_ns(entry: "os.DirEntry[str]") -> int:
+    """When the entry was changed; what cannot be told counts as long ago."""
+    try:
+        return entry.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _is_ignored(name: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hotbay.store.world.codec import encode
-from hotbay.store.world.engine import Change, Put, WorldView
+from hotbay.store.world.engine import Change, PluginRecords, Put, WorldView
 from hotbay.store.world.records import Record
 
 __all__ = ["Row", "apply_changes", "view_of"]
@@ -36,30 +36,61 @@ def apply_changes(view: WorldView, changes: Iterable[Change]) -> tuple[WorldView
         else:
             wanted[change.kind, change.key] = None
     rows: list[Row] = []
-    tables: dict[str, dict[str, Record]] = {}
+    draft = _Draft(view)
     for (kind, key), record in sorted(wanted.items(), key=lambda item: item[0]):
-        present = view.tables.get(kind, {})
-        if present.get(key) == record:
+        holder = _holder(view, kind, key)
+        if (view.of(holder).tables[kind][key] if holder is not None else None) == record:
             continue
-        table = tables.setdefault(kind, dict(present))
-        if record is None:
-            del table[key]
-        else:
-            table[key] = record
+        if holder is not None:
+            del draft.table(holder, kind)[key]
+        if record is not None:
+            draft.table(_owner(record), kind)[key] = record
         rows.append(Row(kind, key, None if record is None else encode(record)))
-    if not rows:
-        return view, ()
-    return _with_tables(view, tables), tuple(rows)
+    return (draft.view(), tuple(rows)) if rows else (view, ())
 
 
 def view_of(revision: int, records: Iterable[Record]) -> WorldView:
-    """A view of these records, none of which has another's kind and key."""
-    tables: dict[str, dict[str, Record]] = {}
-    for record in records:
-        tables.setdefault(record.kind, {})[record.key] = record
-    return _with_tables(WorldView(revision - 1), tables)
+    """A view of these records, of which the last one with the same kind and key counts."""
+    draft = _Draft(WorldView(revision - 1))
+    for record in {(record.kind, record.key): record for record in records}.values():
+        draft.table(_owner(record), record.kind)[record.key] = record
+    return draft.view()
 
 
-def _with_tables(view: WorldView, tables: dict[str, dict[str, Record]]) -> WorldView:
-    changed = {kind: MappingProxyType(dict(sorted(table.items()))) for kind, table in tables.items()}
-    return WorldView(view.revision + 1, MappingProxyType({**view.tables, **changed}))
+def _owner(record: Record) -> str:
+    """The plugin id: history is kept by instance key, and follows its plugin."""
+    return record.plugin_id.partition("/")[0]
+
+
+def _holder(view: WorldView, kind: str, key: str) -> str | None:
+    """Whose records have this key: a key is unique among all plugins."""
+    return next((name for name, records in view.plugins.items() if key in records.tables.get(kind, {})), None)
+
+
+class _Draft:
+    """The next view while it is made: tables that are asked for are copies, all others are those of the view."""
+
+    def __init__(self, view: WorldView) -> None:
+        self._before = view
+        self._tables: dict[str, dict[str, dict[str, Record]]] = {}
+
+    def table(self, plugin_id: str, kind: str) -> dict[str, Record]:
+        """The records of one kind and plugin, to be changed."""
+        tables = self._tables.setdefault(plugin_id, {})
+        if kind not in tables:
+            tables[kind] = dict(self._before.of(plugin_id).tables.get(kind, {}))
+        return tables[kind]
+
+    def view(self) -> WorldView:
+        """What came of it."""
+        plugins = dict(self._before.plugins)
+        for plugin_id, changed in self._tables.items():
+            tables = {**plugins.pop(plugin_id, PluginRecords()).tables, **changed}
+            kept = {
+                kind: MappingProxyType(dict(sorted(table.items()))) if kind in changed else table
+                for kind, table in tables.items()
+                if table
+            }
+            if kept:
+                plugins[plugin_id] = PluginRecords(MappingProxyType(kept))
+        return WorldView(self._before.revision + 1, MappingProxyType(dict(sorted(plugins.items()))))

@@ -9,13 +9,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from hotbay.store.world.records import Record
 
 R = TypeVar("R", bound=Record)
 
-__all__ = ["Change", "Delete", "Put", "World", "WorldView"]
+__all__ = ["Change", "Delete", "PluginRecords", "Put", "World", "WorldView"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,17 @@ class Delete:
 Change = Put | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class WorldView:
-    """All records at one revision. Immutable; tables are sorted by key."""
+Tables = Mapping[str, Mapping[str, Record]]
 
-    revision: int = 0
-    tables: Mapping[str, Mapping[str, Record]] = field(default_factory=dict)
+
+@dataclass(frozen=True, slots=True)
+class PluginRecords:
+    """What the world holds of one plugin, instance keys included: by kind and key. Immutable; tables are sorted by key.
+
+    The same object as long as nothing of it changed: who follows one plugin compares by `is`.
+    """
+
+    tables: Tables = field(default_factory=dict)
 
     def all(self, kind: type[R]) -> tuple[R, ...]:
         """Every record of a kind, by key."""
@@ -50,6 +55,41 @@ class WorldView:
     def get(self, kind: type[R], key: str) -> R | None:
         """One record, or None."""
         return cast("R | None", self.tables.get(kind.kind, {}).get(key))
+
+
+_NOTHING: Final = PluginRecords()
+
+
+@dataclass(frozen=True, slots=True)
+class WorldView:
+    """All records at one revision, by plugin id. Immutable; sorted by plugin, and none of them is without records.
+
+    A change of one plugin's records costs nothing for those of the others, and leaves theirs as they are.
+    """
+
+    revision: int = 0
+    plugins: Mapping[str, PluginRecords] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return sum(len(table) for records in self.plugins.values() for table in records.tables.values())
+
+    def of(self, plugin_id: str) -> PluginRecords:
+        """The records of one plugin."""
+        return self.plugins.get(plugin_id, _NOTHING)
+
+    def all(self, kind: type[R]) -> tuple[R, ...]:
+        """Every record of a kind, by plugin and key. Goes through all of them: for what does not happen often."""
+        return tuple(record for records in self.plugins.values() for record in records.all(kind))
+
+    def get(self, kind: type[R], key: str) -> R | None:
+        """One record, or None. Asks one plugin after the other."""
+        for records in self.plugins.values():
+            found = records.get(kind, key)
+            if found is not None:
+                return found
+        return None
 
 
 class World(Protocol):

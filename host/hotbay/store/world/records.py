@@ -5,11 +5,12 @@ epoch, for people to read: nothing is decided by them but the end of a quarantin
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from hotbay.store.digests import Digest
 
 __all__ = [
+    "WITHDRAWN",
     "Completion",
     "Disabled",
     "Floor",
@@ -20,7 +21,16 @@ __all__ = [
     "Pin",
     "Quarantine",
     "Record",
+    "ref_key",
 ]
+
+WITHDRAWN: Final = "WITHDRAWN"
+"""Code of a quarantine that ends by itself: when a source offers the digest again."""
+
+
+def ref_key(digest: str, source: str) -> str:
+    """Of what one source has shown under one digest."""
+    return f"{digest}@{source}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class ManifestRef:
 
     @property
     def key(self) -> str:
-        return f"{self.digest}@{self.source}"
+        return ref_key(self.digest, self.source)
 
 
 @dataclass(frozen=True, slots=True)

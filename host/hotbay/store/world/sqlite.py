@@ -5,12 +5,14 @@
   at that view's revision; otherwise the file is read again and the transaction built anew.
 - One thread at a time works on the file, outside the pool that everybody else's blocking work shares.
 - A file that is damaged, somebody else's, or of a newer schema is refused by name and left as it is.
+- What is written to a file that lost its name is lost: no transaction is done whose file is not under its name before
+  and after it.
 """
 
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -18,14 +20,16 @@ from typing import Final, Self, TypeVar
 import anyio
 import anyio.to_thread
 
-from hotbay.errors import CapacityError, HostError, InputError, Problem
+from hotbay.errors import CapacityError
 from hotbay.store.files import sync_directory
 from hotbay.store.world.changes import Row, apply_changes, view_of
 from hotbay.store.world.codec import decode
 from hotbay.store.world.engine import Change, WorldView
 from hotbay.store.world.migrations import APPLICATION_ID, MIGRATIONS, Migration
 from hotbay.store.world.newest import Newest
+from hotbay.store.world.opened_files import OpenedFiles
 from hotbay.store.world.records import Record
+from hotbay.store.world.sqlite_errors import damaged, explained, refused
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +38,7 @@ _BUSY_TIMEOUT_S: Final = 5.0
 
 T = TypeVar("T")
 
-__all__ = ["SqliteWorld"]
+__all__ = ["SqliteWorld", "read_world"]
 
 
 class SqliteWorld:
@@ -48,15 +52,18 @@ class SqliteWorld:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: Path, *, migrations: Sequence[Migration] = MIGRATIONS) -> Self:
+    async def open(cls, path: Path, *, migrations: Sequence[Migration] = MIGRATIONS, must_exist: bool = False) -> Self:
         """Open the file, made if there is none, and bring it to the newest schema. The folder must exist.
+
+        With `must_exist`, a file that is not there or empty is damage, and no new world.
 
         Raises:
             InputError: the file is damaged, no world, of a newer schema, or may not be read and written.
             CapacityError: RESOURCE_EXHAUSTED when the disk is full, UNAVAILABLE when another process holds the file.
         """
         limiter = anyio.CapacityLimiter(1)
-        file, view = await anyio.to_thread.run_sync(_open, path, migrations, limiter=limiter)
+        work = partial(_open, path, migrations, must_exist=must_exist)
+        file, view = await anyio.to_thread.run_sync(work, limiter=limiter)
         return cls(file, view, limiter)
 
     @property
@@ -67,8 +74,8 @@ class SqliteWorld:
     async def transact(self, build: Callable[[WorldView], Iterable[Change]]) -> WorldView:
         """See `World.transact`.
 
-        Raises CapacityError: RESOURCE_EXHAUSTED when the disk is full or refuses, UNAVAILABLE when the world is closed or
-        another process holds the file; InputError when the file turns out damaged.
+        Raises CapacityError: RESOURCE_EXHAUSTED when the disk is full or refuses, UNAVAILABLE when the world is closed,
+        another process holds the file or the file is gone; InputError when the file turns out damaged.
         """
         async with self._turn:
             while True:
@@ -106,20 +113,22 @@ class _File:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._files: OpenedFiles | None = None
 
     def load(self) -> WorldView:
         """Everything at one revision."""
-        with _explained(self.path, opening=True), _transaction(self._connection, "BEGIN"):
+        with explained(self.path, opening=True), _transaction(self._connection, "BEGIN"):
             (revision,) = self._connection.execute("SELECT revision FROM world").fetchone()
             rows = self._connection.execute("SELECT kind, key, content FROM records").fetchall()
-        try:
-            return view_of(revision, [_record(*row) for row in rows])
-        except (ValueError, TypeError) as error:
-            raise _damaged(self.path, str(error)) from error
+            # The first read has opened the log, too.
+            self._files = self._files or OpenedFiles.now(self.path)
+        return _view(self.path, revision, rows)
 
     def write(self, expected: int, rows: Sequence[Row]) -> bool:
         """All rows and the next revision. False, with nothing written, when the file is not at the expected one."""
-        with _explained(self.path), _transaction(self._connection, "BEGIN IMMEDIATE"):
+        assert self._files is not None, "it is loaded before it is written"
+        self._files.check()
+        with explained(self.path), _transaction(self._connection, "BEGIN IMMEDIATE"):
             (found,) = self._connection.execute("SELECT revision FROM world").fetchone()
             if found != expected:
                 return False
@@ -131,21 +140,43 @@ class _File:
                     put = "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET content = excluded.content"
                     self._connection.execute(put, (row.kind, key, row.content))
             self._connection.execute("UPDATE world SET revision = ?", (expected + 1,))
+        self._files.check()
         return True
 
     def close(self) -> None:
         """Moves the log into the file, if nobody else has it open, and lets go of both."""
-        with _explained(self.path):
+        with explained(self.path):
             self._connection.close()
 
 
-def _open(path: Path, migrations: Sequence[Migration]) -> tuple[_File, WorldView]:
+def read_world(path: Path) -> WorldView:
+    """What the file of a world holds now, also beside the host that has it; nothing when it is not there. Blocks.
+
+    Raises as `SqliteWorld.open`. Reads files of any schema that this hotbay knows, and writes nothing.
+    """
+    if not path.exists() or not path.stat().st_size:
+        return WorldView()
+    # Without a log nobody has the file open, and a reader must not make one: it may be of another user than the host.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
+    with explained(path, opening=True):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_TIMEOUT_S)
+    with closing(connection), explained(path, opening=True):
+        if not _schema(path, connection, newest=len(MIGRATIONS)):
+            return WorldView()
+        rows = connection.execute("SELECT kind, key, content FROM records").fetchall()
+        (revision,) = connection.execute("SELECT revision FROM world").fetchone()
+    return _view(path, revision, rows)
+
+
+def _open(path: Path, migrations: Sequence[Migration], *, must_exist: bool) -> tuple[_File, WorldView]:
     _refuse_lost_main_file(path)
+    if must_exist and not (path.exists() and path.stat().st_size):
+        raise damaged(path, f"it is {'empty' if path.exists() else 'gone'}, and a host ran here before")
     is_new = not path.exists()
-    with _explained(path, opening=True):
+    with explained(path, opening=True):
         connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
-        with _explained(path, opening=True):
+        with explained(path, opening=True):
             schema = _schema(path, connection, newest=len(migrations))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -154,7 +185,7 @@ def _open(path: Path, migrations: Sequence[Migration]) -> tuple[_File, WorldView
             _migrate(path, connection, schema, migrations)
             damage = [text for (text,) in connection.execute("PRAGMA quick_check(3)") if text != "ok"]
         if damage:
-            raise _damaged(path, "; ".join(damage))
+            raise damaged(path, "; ".join(damage))
         if is_new:
             sync_directory(path.parent)
         file = _File(path, connection)
@@ -168,7 +199,7 @@ def _refuse_lost_main_file(path: Path) -> None:
     """SQLite takes an empty file for a new one and drops the log beside it, with all that is only in there."""
     log = path.with_name(f"{path.name}-wal")
     if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
-        raise _damaged(path, f"it is empty or gone, and {log.name} beside it is not")
+        raise damaged(path, f"it is empty or gone, and {log.name} beside it is not")
 
 
 def _schema(path: Path, connection: sqlite3.Connection, *, newest: int) -> int:
@@ -178,10 +209,10 @@ def _schema(path: Path, connection: sqlite3.Connection, *, newest: int) -> int:
         return 0
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID:
-        raise _refused(path, "it is a database of another program", hint="set world.path to a file of its own")
+        raise refused(path, "it is a database of another program", hint="set world.path to a file of its own")
     (schema,) = connection.execute("SELECT schema FROM world").fetchone()
     if schema > newest:
-        raise _refused(
+        raise refused(
             path,
             f"it has schema {schema}, written by a newer hotbay; this one knows schemas up to {newest}",
             hint="run the newer hotbay, or put the copy back that was made before the upgrade",
@@ -197,6 +228,13 @@ def _migrate(path: Path, connection: sqlite3.Connection, schema: int, migrations
             migration(connection)
         connection.execute("UPDATE world SET schema = ?", (len(migrations),))
     logger.info("world_migrated path=%s schema=%s was=%s", path, len(migrations), schema)
+
+
+def _view(path: Path, revision: int, rows: Iterable[tuple[str, bytes, bytes]]) -> WorldView:
+    try:
+        return view_of(revision, [_record(*row) for row in rows])
+    except (ValueError, TypeError) as error:
+        raise damaged(path, str(error)) from error
 
 
 def _record(kind: str, key: bytes, content: bytes) -> Record:
@@ -218,47 +256,3 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         raise
-
-
-@contextmanager
-def _explained(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turns SQLite's errors into ours."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _explain(path, error, opening=opening) from error
-
-
-def _explain(path: Path, error: sqlite3.Error, *, opening: bool) -> HostError:
-    # The low byte is the primary code; extended codes refine it.
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-        return _damaged(path, str(error))
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return CapacityError(
-            "UNAVAILABLE",
-            f"the world {path} is held by another process: {error}",
-            hint="end the program that has the file open; it is tried again by itself",
-        )
-    if opening and code != sqlite3.SQLITE_FULL:
-        return _refused(path, str(error), hint="let the host's user read and write it and its folder")
-    return CapacityError(
-        "RESOURCE_EXHAUSTED",
-        f"the world {path} cannot be written: {error}",
-        hint="free space there, or let the host's user write it; it is tried again by itself",
-    )
-
-
-def _damaged(path: Path, what: str) -> InputError:
-    return _refused(
-        path,
-        f"it is damaged: {what}",
-        hint=f"put a copy of it back; without one, move {path.name}, {path.name}-wal and {path.name}-shm to another folder "
-        "and start again: packages are found and completed again, while pins, grants, quarantine, disabled plugins, "
-        "the applied lock and history have to be given again",
-    )
-
-
-def _refused(path: Path, what: str, *, hint: str) -> InputError:
-    problem = Problem("CONFIG_INVALID", f"the world {path} cannot be used: {what}", path="world.path", hint=hint)
-    return InputError([problem])

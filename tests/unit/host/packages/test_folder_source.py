@@ -266,3 +266,29 @@ def test_index_for_many_platforms_offers_what_is_whole(
     scan = look(source)
     assert [offer.manifest.platform[7:12] for offer in scan.offers] == (["cp311", "cp312"] if whole else ["cp311"])
     assert codes(scan) == ([] if whole else [NOT_COMPLETE_YET])
+
+
+@pytest.mark.parametrize("others", [999, 1000, 1002])
+def test_more_entries_than_are_looked_at_are_counted_and_the_newest_are_kept(
+    make_package: PackageFactory, folder: Path, source: DirectorySource, others: int
+) -> None:
+    for n in range(others):
+        entry = folder / f"a{n:04d}"
+        entry.mkdir()
+        os.utime(entry, (1_000_000_000, 1_000_000_000 + n))
+    make_package(folder / "z-the-newest")
+    scan = look(source)
+    assert offered(scan) == [("sample", 1)]
+    told = [problem for problem in scan.problems if "are looked at" in problem.message]
+    if others < 1000:
+        assert told == []
+        return
+    (problem,) = told
+    left_out = others - 999
+    assert problem.message.startswith(f"{others + 1} entries")
+    assert f"{left_out} left out" in problem.message
+    assert "Move" in problem.hint
+    unseen = {f"a{n:04d}" for n in range(left_out)}
+    seen = {Path(problem.place.file).name for problem in scan.problems if problem.place is not None}
+    assert not unseen & seen, "those that were changed longest ago are the ones that are left out"
+    assert f"a{left_out:04d}" in seen

@@ -13,6 +13,7 @@ from hotbay.packages.ref_changes import DIGEST_CONFLICT, WITHDRAWN, changes_of, 
 from hotbay.packages.ref_watch import RefWatcher, SourceState
 from hotbay.packages.sources.source import BlobStream, Offer, Scan
 from hotbay.store.digests import digest_of
+from hotbay.store.world.changes import apply_changes
 from hotbay.store.world.engine import Change, Delete, Put, WorldView
 from hotbay.store.world.memory import MemoryWorld
 from hotbay.store.world.records import Completion, ManifestRef, Quarantine
@@ -55,7 +56,7 @@ class Shown:
         self.scans += 1
         self._looked.set()
         self._looked = anyio.Event()
-        if isinstance(self.next, HostError | OSError):
+        if isinstance(self.next, Exception):
             raise self.next
         return self.next
 
@@ -263,6 +264,33 @@ async def test_source_that_is_not_stored_is_forgotten_with_its_watcher(make: Mak
         await seen(world, lambda view: not known(world))
 
 
+async def test_watcher_that_is_run_again_after_an_unforeseen_fault_goes_on_with_what_it_knows(make: Make) -> None:
+    """Also one whose refs are to be forgotten at a restart of the host: live plugins need them."""
+    world, source = MemoryWorld(), Shown(offer(make()))
+    watch = watcher(source, world, store=False)
+
+    async def breaks() -> None:
+        raise LookupError("unforeseen")
+
+    source.wait = breaks  # type: ignore[method-assign]
+    revisions = []
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            await watch.run()
+        assert known(world) == [("sample", 1, True)]
+        revisions.append(world.view.revision)
+    assert revisions[0] == revisions[1], "nothing was forgotten, and nothing written again"
+
+
+async def test_first_scan_that_breaks_holds_no_start_up() -> None:
+    source = Shown()
+    source.next = LookupError("unforeseen")  # type: ignore[assignment]
+    watch = watcher(source, MemoryWorld())
+    with pytest.raises(LookupError):
+        await watch.run()
+    assert watch.first_scan.is_set()
+
+
 async def test_p04_builds_for_every_platform_are_recorded(make: Make) -> None:
     """Rev 5 for another machine only, rev 4 for this one: which of them runs is selection's, that both are known is not."""
     world = MemoryWorld()
@@ -361,13 +389,7 @@ BUILDS = st.lists(
 
 
 def applied(view: WorldView, changes: list[Change]) -> WorldView:
-    tables = {kind: dict(table) for kind, table in view.tables.items()}
-    for change in changes:
-        if isinstance(change, Put):
-            tables.setdefault(change.record.kind, {})[change.record.key] = change.record
-        else:
-            tables.get(change.kind, {}).pop(change.key, None)
-    return WorldView(view.revision + 1, tables)
+    return apply_changes(view, changes)[0]
 
 
 @given(BUILDS, BUILDS, st.sampled_from(["keep", "alarm", "stop"]), st.booleans())

@@ -179,3 +179,31 @@ async def test_wait_ends_when_a_place_elsewhere_rings(make_package: PackageFacto
         with anyio.fail_after(30):
             far.bell.set()
             await ended.wait()
+
+
+@pytest.mark.anyio
+async def test_place_that_no_document_names_is_closed_when_nobody_reads_of_it_any_more(
+    make_package: PackageFactory, folder: Path
+) -> None:
+    """A document of each version names an address of its own: what was opened for it goes with it."""
+    manifest = make_package(folder.parent / "p")
+    made: dict[str, Far] = {}
+
+    def make(_kind: str, address: str) -> Far:
+        far = made[address] = Far()
+        far.offers = (Offer(manifest, "far", "there"),)
+        return far
+
+    source = DirectorySource(folder, "local", elsewhere=make)
+    for version in ("one", "two"):
+        (folder / "p.yaml").write_text(f"{HEAD}id: sample\nurl: https://example.org/{version}\n")
+        (offer,) = (await source.scan()).offers
+        if version == "one":
+            reading = source.open_blob(offer.location, manifest.blobs[0])
+            await reading.__aenter__()
+    assert [made[f"https://example.org/{name}"].closed for name in ("one", "two")] == [0, 0]
+    await reading.__aexit__(None, None, None)
+    await source.scan()
+    assert [made[f"https://example.org/{name}"].closed for name in ("one", "two")] == [1, 0]
+    await source.close()
+    assert made["https://example.org/two"].closed == 1

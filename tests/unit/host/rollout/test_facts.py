@@ -8,6 +8,7 @@ from hotbay.rollout.facts import PluginSettings, facts_of, plugin_of
 from hotbay.rollout.selection import Pin, select
 from hotbay.store.digests import Digest
 from hotbay.store.world import records
+from hotbay.store.world.changes import view_of as view_at
 from hotbay.store.world.engine import WorldView
 
 SETTINGS = PluginSettings(platforms=("python-cp311-linux-x86_64",))
@@ -23,10 +24,7 @@ def manifest(rev: int, **given: object) -> Manifest:
 
 
 def view_of(*given: records.Record) -> WorldView:
-    tables: dict = {}
-    for record in given:
-        tables.setdefault(record.kind, {})[record.key] = record
-    return WorldView(7, tables)
+    return view_at(7, given)
 
 
 def ref(made: Manifest, source: str = "s") -> records.ManifestRef:
@@ -140,3 +138,9 @@ def test_facts_are_stale_when_the_next_quarantine_ends(
     ]
     other = records.Quarantine(Digest("sha256:" + "f" * 64), "other", 1, "CRASHED", "", 1, 0.0, 101.0)
     assert told(*told_of, other, made=tuple(made)).stale_at_s == stale_at_s
+
+
+def test_who_pinned_by_a_command_is_told_and_a_pin_of_the_configuration_is_nobodys() -> None:
+    pin = records.Pin("sample", None, ONE.digest, "ann", 0.0)
+    assert told(pin, made=(ONE,)).pinned_by == "ann"
+    assert told(made=(ONE,), settings=replace(SETTINGS, pin=Pin(rev=1))).pinned_by is None

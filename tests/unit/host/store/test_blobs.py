@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from hotbay.errors import PackageError
 from hotbay.store.blobs import BlobStore
+from hotbay.store.budget import DiskBudget
 from hotbay.store.digests import Digest, digest_of, hex_of, parse_digest
 from hotbay.store.files import open_regular, write_durably
 from hypothesis import given, settings
@@ -48,19 +50,38 @@ def manifest_of(*contents: bytes) -> FakeManifest:
     return FakeManifest(tuple(FakeBlob(digest_of(content), len(content)) for content in contents))
 
 
-def test_copy_in_stores_bytes_read_only(store: BlobStore, tmp_path: Path) -> None:
+def test_stored_bytes_are_read_only_and_leave_no_part(store: BlobStore) -> None:
     content = os.urandom(3 << 20)
-    source = tmp_path / "source"
-    source.write_bytes(content)
-    assert store.copy_in(source, digest_of(content), len(content)) is True
+    pieces = (content[start : start + (1 << 20)] for start in range(0, len(content), 1 << 20))
+    assert store.put_stream(pieces, digest_of(content), len(content)) is True
     assert store.path(digest_of(content)).read_bytes() == content
     assert store.path(digest_of(content)).stat().st_mode & 0o777 == 0o444
     assert parts(store) == []
 
 
-def test_copy_in_does_not_read_the_source_when_the_blob_is_there(store: BlobStore, tmp_path: Path) -> None:
+def test_source_is_not_read_when_the_blob_is_there(store: BlobStore) -> None:
     store.put_bytes(b"here", digest_of(b"here"))
-    assert store.copy_in(tmp_path / "absent", digest_of(b"here"), 4) is False
+    assert store.put_stream(iter([b"never", pytest.fail]), digest_of(b"here"), 4) is False  # type: ignore[list-item]
+
+
+def test_store_that_was_deleted_is_made_again_by_the_next_blob(store: BlobStore) -> None:
+    store.put_bytes(b"before", digest_of(b"before"))
+    for gone in (store.root, store.root / "blobs", store.root / "parts"):
+        shutil.rmtree(gone)
+        assert store.put_bytes(b"after", digest_of(b"after"))
+        assert store.read(digest_of(b"after")) == b"after"
+        store.discard(digest_of(b"after"))
+    assert not store.has(digest_of(b"before")), "what is missing is fetched again"
+
+
+def test_store_that_was_deleted_is_empty_to_everybody_who_looks(store: BlobStore) -> None:
+    budget = DiskBudget(store, dict)
+    store.put_bytes(b"before", digest_of(b"before"))
+    shutil.rmtree(store.root)
+    assert (store.present(), store.part_bytes(), store.sweep()) == ({}, 0, 0)
+    assert budget.usage().blob_bytes == 0
+    store.discard(digest_of(b"before"))
+    budget.check_room(1)
 
 
 @pytest.mark.parametrize(

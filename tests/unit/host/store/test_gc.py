@@ -1,7 +1,9 @@
 """Collections carried out: crashes leave orphans only, fetches may begin at any moment, the layout stays valid."""
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,10 +11,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 from hotbay.errors import CapacityError, PackageError
+from hotbay.packages.environment import Environments
+from hotbay.packages.environment_build import FORM
 from hotbay.packages.layout import read_layout, write_layout
 from hotbay.packages.manifest import Blob, Manifest, ProtocolRange
+from hotbay.packages.tree import tree_bytes, tree_digest
 from hotbay.store.blobs import BlobStore
-from hotbay.store.digests import digest_of
+from hotbay.store.digests import Digest, digest_of
 from hotbay.store.gc import collect
 from hotbay.store.gc_plan import Demand, GcPlan
 from hotbay.store.layout import keep_index, write_index
@@ -39,9 +44,14 @@ class FakeEnvironments:
     def present(self) -> dict[str, int]:
         return dict(self.kept)
 
-    def remove(self, key: str) -> None:
+    @contextmanager
+    def collection(self) -> Iterator[Callable[[str], bool]]:
+        yield self.remove
+
+    def remove(self, key: str) -> bool:
         self.on_remove(key)
         del self.kept[key]
+        return True
 
 
 class Bay:
@@ -174,6 +184,39 @@ async def test_fetch_that_began_and_ended_meanwhile_has_all_that_it_found(bay: B
     assert not bay.is_whole(2)
 
 
+async def test_environment_that_a_fetch_asks_for_right_before_it_would_go_stays(bay: Bay, tmp_path: Path) -> None:
+    """The fetch begins after it was asked for the last time what is in demand."""
+    environments = Environments(tmp_path / "environments")
+    for name in ("aa", "bb"):
+        make_environment(environments.root / name)
+    asked = 0
+
+    def demand() -> Demand:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            assert environments._verify("aa", None) is not None
+        return Demand()
+
+    bay.environments = environments  # type: ignore[assignment]
+    done = await collect(bay.world, bay.store, environments, demand=demand, keep_versions=1)
+    assert done.environments == ("bb",)
+    assert set(environments.present()) == {"aa"}
+    with environments.collection() as remove:
+        assert remove("aa") is True
+        assert remove("aa") is False
+        assert environments._verify("aa", None) is None, "who asks later finds it gone, and builds it"
+    make_environment(environments.root / "aa")
+    assert remove("aa") is False, "environments are removed during a collection only"
+
+
+def make_environment(folder: Path) -> None:
+    (folder / "site").mkdir(parents=True)
+    (folder / "site" / "module.py").write_text("x = 1\n")
+    record = {"bytes": tree_bytes(folder / "site"), "form": FORM, "tree": tree_digest(folder / "site")}
+    (folder / "record.json").write_text(json.dumps(record))
+
+
 async def test_what_is_in_use_stays(bay: Bay) -> None:
     bay.demand = Demand(in_use=[bay.manifests[1].digest])
     done = await bay.collect()
@@ -205,7 +248,7 @@ async def test_parts_that_nobody_will_take_up_go(bay: Bay) -> None:
 
 
 async def test_store_is_a_layout_of_what_is_complete(bay: Bay) -> None:
-    written = write_index(bay.store, [manifest.digest for manifest in bay.manifests.values()])
+    written = write_index(bay.store, lambda: [manifest.digest for manifest in bay.manifests.values()])
     assert set(written) == {manifest.digest for manifest in bay.manifests.values()}
     assert {manifest.rev for manifest in read_layout(bay.store.root)} == {1, 2, 3}
     await bay.collect()
@@ -217,7 +260,7 @@ def test_image_is_the_one_that_the_package_came_with(tmp_path: Path) -> None:
     bay = Bay(tmp_path)
     manifest = bay.manifests[1]
     write_layout(tmp_path / "packed", manifest, {blob.name: bay.store.path(blob.digest) for blob in manifest.blobs})
-    write_index(bay.store, [manifest.digest])
+    write_index(bay.store, lambda: [manifest.digest])
     assert (bay.store.root / "index.json").read_bytes() == (tmp_path / "packed" / "index.json").read_bytes()
     assert (bay.store.root / "oci-layout").read_bytes() == (tmp_path / "packed" / "oci-layout").read_bytes()
 
@@ -230,18 +273,44 @@ def test_layout_names_nothing_that_is_not_there(tmp_path: Path) -> None:
     damaged.chmod(0o600)
     damaged.write_bytes(b"{}")
     digests = [*(manifest.digest for manifest in bay.manifests.values()), digest_of(b"gone")]
-    assert write_index(bay.store, digests) == (bay.manifests[3].digest,)
+    assert write_index(bay.store, lambda: digests) == (bay.manifests[3].digest,)
     assert [manifest.rev for manifest in read_layout(bay.store.root)] == [3]
+
+
+def test_index_is_written_by_one_at_a_time_and_the_last_one_says_the_newest(tmp_path: Path) -> None:
+    """A collection and the follower of the world write it side by side."""
+    bay = Bay(tmp_path)
+    order: list[str] = []
+    complete = [bay.manifests[1].digest]
+
+    def first() -> list[Digest]:
+        order.append("first")
+        found = list(complete)
+        complete[:] = [bay.manifests[2].digest]
+        other.start()
+        other.join(timeout=0.3)
+        assert order == ["first"], "the second waits for its turn before it looks"
+        return found
+
+    def second() -> list[Digest]:
+        order.append("second")
+        return list(complete)
+
+    other = threading.Thread(target=write_index, args=(bay.store, second))
+    write_index(bay.store, first)
+    other.join()
+    assert order == ["first", "second"]
+    assert [manifest.rev for manifest in read_layout(bay.store.root)] == [2]
 
 
 def test_unchanged_index_is_not_written_again(tmp_path: Path) -> None:
     bay = Bay(tmp_path)
-    write_index(bay.store, [bay.manifests[1].digest])
+    write_index(bay.store, lambda: [bay.manifests[1].digest])
     first = (bay.store.root / "index.json").stat()
-    write_index(bay.store, [bay.manifests[1].digest])
+    write_index(bay.store, lambda: [bay.manifests[1].digest])
     assert (bay.store.root / "index.json").stat().st_ino == first.st_ino
     (bay.store.root / "index.json").write_bytes(b"damaged")
-    write_index(bay.store, [bay.manifests[1].digest])
+    write_index(bay.store, lambda: [bay.manifests[1].digest])
     assert [manifest.rev for manifest in read_layout(bay.store.root)] == [1]
 
 

@@ -252,7 +252,8 @@ def test_nothing_that_is_needed_goes(
 def test_collecting_twice_finds_nothing_more(records: list[Record], in_use: list[Digest], keep: int) -> None:
     first = plan(*records, demand=Demand(in_use), keep=keep)
     gone = {*first.completions, *first.refs}
-    left = [record for record in view_of(1, records).tables.values() for record in record.values()]
+    kinds = (Completion, History, Locked, ManifestRef, Pin, Quarantine)
+    left = [record for kind in kinds for record in view_of(1, records).all(kind)]
     left = [record for record in left if record.key not in gone or not isinstance(record, Completion | ManifestRef)]
     second = plan(*left, demand=Demand(in_use), keep=keep)
     assert second.completions == ()
