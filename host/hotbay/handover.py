@@ -12,27 +12,34 @@ opens the state,
 brings everything up,
 begins to accept
 `serving`             stops accepting, ends what it has begun, exits with 0
+serves them           sends its clients' connections, each as soon as it is idle
 ====================  ====================================================================================
 
 Invariants: a connection that ends before `serving` leaves the host as it was: it takes the lock again, as soon as the
 successor's process lets go of it, and thaws. Nothing that a successor does or leaves undone ends the host. What waits in
-the accept queue belongs to the socket and is answered by whoever still has it: nothing is reset.
+the accept queue belongs to the socket and is answered by whoever still has it: nothing is reset. A connection that a
+client keeps for its next request changes hosts; it is never closed while that request may be on its way.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import socket
-from collections.abc import Sequence
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 import anyio.abc
 
-from hotbay.errors import CapacityError, HostError
+from hotbay.errors import CapacityError, HostError, Problem
 from hotbay.gateway.admin_socket import peer_uid, reachable
+from hotbay.observe.background import Background
+from hotbay.passing import PassingOn, passed_on
 
 logger = logging.getLogger(__name__)
 
@@ -63,45 +70,67 @@ class Predecessor(Protocol):
     async def thaw(self) -> None:
         """Take the state directory again. Raises `HostError` while it cannot; safe to repeat."""
 
-    def leave(self) -> None:
-        """Somebody else serves: stop accepting, drain, exit."""
+    def leave(self, passing: PassingOn) -> None:
+        """Somebody else serves, and takes idle client connections: stop accepting, drain, `passing.finish`, exit."""
 
 
 class HandoverServer:
-    """The host's end. `run` until cancelled; successors come one at a time."""
+    """The host's end. `run` until cancelled; successors come one at a time. `off` is told why none can take over."""
 
-    def __init__(self, path: Path, host: Predecessor) -> None:
+    def __init__(
+        self,
+        path: Path,
+        host: Predecessor,
+        *,
+        off: Callable[[Problem], None] = lambda _problem: None,
+        background: Background | None = None,
+    ) -> None:
         self._path = path
         self._host = host
+        self._off = off
+        self._background = background or Background()
         self._busy = anyio.Lock()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Listen, and serve whoever comes. Where that is not possible the host goes on, and says so in its log."""
         try:
-            self._path.unlink(missing_ok=True)
-            with reachable(self._path) as name:
-                listener = await anyio.create_unix_listener(name, mode=0o600)
+            listener = await self._listen()
             inode = self._path.stat().st_ino
         except OSError as error:
-            logger.error("handover_off path=%s: %s: no successor can take over", self._path, error)  # noqa: TRY400 - the error says all
+            why = f"no successor can take over at {self._path}: {error.strerror or error}"
+            logger.error("handover_off %s", why)  # noqa: TRY400 - the error says all
+            hint = "move it away, or let the host's user write its folder, and restart the host"
+            self._off(Problem("UNAVAILABLE", why, hint=hint))
             task_status.started()
             return
         task_status.started()
         try:
-            async with listener, anyio.create_task_group() as group:
-                while True:
-                    try:
-                        stream = await listener.accept()
-                    except anyio.BrokenResourceError as error:
-                        logger.warning("handover_accept_failed: %s", error.__cause__)
-                        await anyio.sleep(_ACCEPT_PAUSE_S)
-                    else:
-                        group.start_soon(self._meet, stream)
+            async with listener:
+                await self._background.keep("handover", partial(self._accept, listener))
         finally:
             # The successor has put its own socket there by now.
             with contextlib.suppress(FileNotFoundError):
                 if self._path.stat().st_ino == inode:
                     self._path.unlink()
+
+    async def _listen(self) -> anyio.abc.SocketListener:
+        """In place of what a dead host left; anything else that lies there is somebody's, and stays."""
+        if (other := _other_kind(self._path)) is not None:
+            raise OSError(errno.EEXIST, other)
+        self._path.unlink(missing_ok=True)
+        with reachable(self._path) as name:
+            return await anyio.create_unix_listener(name, mode=0o600)
+
+    async def _accept(self, listener: anyio.abc.SocketListener) -> None:
+        async with anyio.create_task_group() as group:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except anyio.BrokenResourceError as error:
+                    logger.warning("handover_accept_failed: %s", error.__cause__)
+                    await anyio.sleep(_ACCEPT_PAUSE_S)
+                else:
+                    group.start_soon(self._background.guard, "handover", partial(self._meet, stream))
 
     async def _meet(self, stream: anyio.abc.SocketStream) -> None:
         assert isinstance(stream, anyio.abc.UNIXSocketStream), "the listener is one of a socket file"
@@ -127,6 +156,10 @@ class HandoverServer:
             logger.warning("handover_failed code=%s: %s; this host goes on", error.code, error.message)
             await self._thaw()
             return
+        except Exception:
+            # The boundary of a successor's visit tells it; the host must not stay half frozen.
+            await self._thaw()
+            raise
         serving = False
         with anyio.move_on_after(START_TIMEOUT_S):
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -134,13 +167,18 @@ class HandoverServer:
                 serving = await _line(stream) == "serving"
         if serving:
             logger.info("handover_done")
-            self._host.leave()
+            passing = PassingOn(stream)
+            self._host.leave(passing)
+            await passing.run()
         else:
             logger.warning("handover_failed: the successor went before it served, or takes too long; this host goes on")
             await self._thaw()
 
     async def _thaw(self) -> None:
         """Until it succeeds: meanwhile the host answers with what is live, and starts nothing."""
+        await self._background.keep("handover", self._thaw_again)
+
+    async def _thaw_again(self) -> None:
         told = ""
         while True:
             try:
@@ -179,7 +217,10 @@ class Successor:
             await self._stream.send(b"serving\n")
         except anyio.BrokenResourceError:
             logger.warning("predecessor_gone: it ended before it could be told")
-        await self._stream.aclose()
+
+    def connections(self) -> AsyncIterator[socket.socket]:
+        """After `serving`: the host's client connections, each as soon as it is idle, until the host ends."""
+        return passed_on(self._stream)
 
     async def aclose(self) -> None:
         """Give up, or done: without `serving` before, the host goes on as if nothing had been."""
@@ -188,6 +229,11 @@ class Successor:
 
 async def find_predecessor(path: Path) -> Successor | None:
     """Connect to the host of this state directory; None when none can be reached: the directory's lock says the rest."""
+    if (other := _other_kind(path)) is not None:
+        logger.warning(
+            "no_predecessor path=%s: %s; move it away and restart the host that runs, if one does", path, other
+        )
+        return None
     try:
         with reachable(path) as name:
             stream = await anyio.connect_unix(name)
@@ -217,6 +263,18 @@ async def _line(stream: anyio.abc.UNIXSocketStream) -> str:
         except anyio.EndOfStream:
             return ""
     return received.decode("ascii", "replace").strip()
+
+
+def _other_kind(path: Path) -> str | None:
+    """What lies there in place of a socket; None when nothing else does."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return None
+    if stat.S_ISSOCK(mode):
+        return None
+    kind = "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "special file"
+    return f"it is a {kind}, and no socket"
 
 
 def _is_same_user(stream: anyio.abc.SocketStream) -> bool:

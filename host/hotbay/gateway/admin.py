@@ -1,7 +1,7 @@
 """The admin interface: HTTP and JSON on a Unix socket, for the commands of the operator and for nobody else.
 
 `run` accepts until it is cancelled. A connection whose user is neither the host's nor root is told so and closed. Every
-call is bounded in size and time, at most `connections` are open at once, and a client that does not take what it asked
+call is bounded in size and time, a fault in one ends no other, at most `connections` are open at once, and a client that does not take what it asked
 for is let go. What the host is asked to change is logged with the name of the user. The socket's file is there exactly
 while calls are answered.
 """
@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ from hotbay.gateway.admin_routes import AdminRoute, Arguments, read_call
 from hotbay.gateway.admin_socket import BoundSocket, bind_private, peer_uid
 from hotbay.gateway.answers import Answer, Refusal
 from hotbay.gateway.request_reader import RequestReader, WireRequest
+from hotbay.observe.background import Background
 
 __all__ = ["AdminLimits", "AdminServer"]
 
@@ -46,7 +48,10 @@ _REFUSED_READ_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class AdminLimits:
-    """Bounds of the admin socket. A body names a few plugins at most; a whole minute lets a person type with a tool."""
+    """Bounds of the admin socket. A body names a few plugins at most; a whole minute lets a person type with a tool.
+
+    `read_s` is for a whole request, and for the time between two.
+    """
 
     header_bytes: int = 16 * 1024
     body_bytes: int = 1024 * 1024
@@ -83,9 +88,16 @@ _CALLS: Final[Mapping[str, Call]] = {
 class AdminServer:
     """See the module. One `run` at a time."""
 
-    def __init__(self, operations: AdminOperations, limits: AdminLimits | None = None) -> None:
+    def __init__(
+        self,
+        operations: AdminOperations,
+        limits: AdminLimits | None = None,
+        *,
+        background: Background | None = None,
+    ) -> None:
         self._operations = operations
         self._limits = limits or AdminLimits()
+        self._background = background or Background()
         self._names: dict[int, str] = {}
         self._open = 0
 
@@ -95,7 +107,7 @@ class AdminServer:
         try:
             logger.info("admin_listens path=%s", path)
             task_status.started()
-            await self._accept(bound)
+            await self._background.keep("admin socket", partial(self._accept, bound))
         finally:
             bound.close()
 
@@ -112,7 +124,7 @@ class AdminServer:
                     await anyio.sleep(_ACCEPT_PAUSE_S)
                     continue
                 connection.setblocking(False)
-                group.start_soon(self._serve, connection)
+                group.start_soon(self._background.guard, "admin client", partial(self._serve, connection))
 
     async def _serve(self, connection: socket.socket) -> None:
         limits = self._limits

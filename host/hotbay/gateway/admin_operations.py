@@ -24,7 +24,10 @@ class AdminOperations(Protocol):
         """
 
     async def plan(self) -> Page:
-        """What `apply` would change, or what is under way: `{changes: [{plugin, action, from, to, why}], …}`."""
+        """What `apply` would change, what is under way, and newer versions that are not chosen.
+
+        `{changes: [{plugin, action, from, to, why}], not_chosen: [{plugin, rev, digest, why, hint}], …}`
+        """
 
     async def apply(self, who: str) -> Page:
         """Put the lock file and a configuration that waits for it in force; answers what was changed."""

@@ -3,9 +3,10 @@
 import socket
 
 import anyio
+import anyio.lowlevel
 
 from hotbay.gateway.answers import Answer, serialise
-from hotbay.gateway.request_reader import RequestReader, WireRequest
+from hotbay.gateway.request_reader import Phase, RequestReader, WireRequest
 
 __all__ = ["AdminPeer", "PeerGoneError"]
 
@@ -26,7 +27,7 @@ class AdminPeer:
     Args:
         connection: not blocking; whoever gives it closes it.
         reader: takes its requests.
-        read_s: longest wait for the rest of a request, and between two of them.
+        read_s: longest wait for a request to begin, and longest time from then to its last byte.
         write_s: longest time in which an answer or a line must be taken.
     """
 
@@ -39,14 +40,18 @@ class AdminPeer:
 
     async def request(self) -> WireRequest | None:
         """The next request; None when the other end has left, or sent what is none: then `refuse` says what."""
+        has_begun = self._reader.phase is not Phase.BETWEEN
+        until_s = anyio.current_time() + self._read_s
         while not self._waiting and self._reader.failure is None:
-            with anyio.move_on_after(self._read_s) as scope:
+            with anyio.CancelScope(deadline=until_s) as scope:
                 data = await self._receive()
             if scope.cancelled_caught:
                 raise PeerGoneError("no request came in time")
             if not data:
                 return None
             self._waiting += self._reader.feed(data)
+            if not has_begun and self._reader.phase is not Phase.BETWEEN:
+                has_begun, until_s = True, anyio.current_time() + self._read_s
             if self._reader.expects_continue:
                 self._reader.expects_continue = False
                 await self._send(_CONTINUE)
@@ -87,6 +92,8 @@ class AdminPeer:
             pass
 
     async def _receive(self) -> bytes:
+        # A client that always has more must not keep the loop to itself, nor get past its deadline.
+        await anyio.lowlevel.checkpoint()
         while True:
             try:
                 return self._connection.recv(_PIECE_BYTES)

@@ -21,7 +21,7 @@ ACTIONS: Final = ("pause", "resume", "promote", "abort", "approve")
 
 _TEXT_LIMIT_CHARS: Final = 256
 _TEXTS_LIMIT_COUNT: Final = 64
-_COUNT_LIMIT: Final = 2**63 - 1
+_COUNT_LIMIT: Final = 2**64 - 1
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _QUERY: Final = re.compile(r"(?:[a-z_]+=[A-Za-z0-9._:-]*(?:&[a-z_]+=[A-Za-z0-9._:-]*)*)?")
 
@@ -258,11 +258,10 @@ def _is_text(value: object) -> bool:
 def _expected(argument: Argument) -> str:
     if argument.choices:
         return " or ".join(argument.choices)
-    if argument.kind is Kind.COUNT and argument.high < _COUNT_LIMIT:
+    if argument.kind is Kind.COUNT:
         return f"a whole number from {argument.low} to {argument.high}"
     return {
         Kind.TEXT: f"a text of 1 to {_TEXT_LIMIT_CHARS} printable characters",
-        Kind.COUNT: "a whole number",
         Kind.FLAG: "true or false",
         Kind.TEXTS: f"1 to {_TEXTS_LIMIT_COUNT} texts",
     }[argument.kind]

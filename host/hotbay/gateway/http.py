@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from random import Random
 
 import anyio
@@ -18,7 +18,7 @@ from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.pool import Pool
 from hotbay.gateway.request_ids import request_ids
 from hotbay.gateway.seams import Completed, Ledger, ListEndpoints, NotReady, Router
-from hotbay.gateway.server import ClientConnection
+from hotbay.gateway.server import ClientConnection, PassOn
 from hotbay.observe.metrics import Metrics
 
 __all__ = ["Gateway"]
@@ -57,6 +57,7 @@ class Gateway:
         self.limits = limits or GatewayLimits()
         self.metrics = metrics
         self.draining = False
+        self.pass_on: PassOn | None = None
         self.choose_id = request_ids(secrets.token_hex(4))
         self.pool = Pool(self.limits, metrics)
         self._dispatcher = Dispatcher(
@@ -91,6 +92,17 @@ class Gateway:
             for given in sockets
         ]
         return addresses[0]
+
+    async def take_over(self, connections: AsyncIterator[socket.socket]) -> None:
+        """Serve connections of clients that another host accepted and that owe and are owed nothing, as they come."""
+        loop = asyncio.get_running_loop()
+        async for given in connections:
+            try:
+                given.setblocking(False)
+                await loop.connect_accepted_socket(lambda: ClientConnection(self, is_kept=True), given)
+            except OSError as error:
+                logger.debug("connection_lost on its way from another host: %s", error)
+                given.close()
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
@@ -128,14 +140,15 @@ class Gateway:
         self._dispatcher.expire(now)
         self.pool.sweep(now)
 
-    async def drain(self, window_s: float, *, accepts: bool = True) -> bool:
+    async def drain(self, window_s: float, *, pass_on: PassOn | None = None) -> bool:
         """Say "not ready", close what is idle, let answers under way end; then close. True when all of them ended.
 
         New connections are served for the first half of the window, while balancers learn that this host goes away;
-        the second half belongs to what has begun. `accepts` False: a successor takes new connections from now on.
+        the second half belongs to what has begun. With `pass_on` a successor takes new connections from now on, and
+        gets those that are idle; one that it returns False for is closed as without it.
         """
-        self.draining = True
-        if not accepts:
+        self.draining, self.pass_on = True, pass_on
+        if pass_on is not None:
             for server in self._servers:
                 server.close()
         for connection in list(self._connections):

@@ -23,6 +23,8 @@ class GatewayLimits:
         idle_s: longest silence inside a response, and longest time a client may leave it unread.
         head_s: from a request's first byte to the end of its headers.
         body_s: longest silence inside a request's body.
+        body_rate_bytes_per_s: slowest that a body may come, once `body_s` has passed: bytes one at a time end no silence.
+            Slower than any line, and a body of the largest size still has hours.
         keep_alive_s: how long a client connection may stay open between requests.
         drain_idle_s: how long a client connection has to be quiet before a drain closes it.
         linger_s: how long input is discarded after an answer that closes, so that the answer is not lost to a reset.
@@ -43,6 +45,7 @@ class GatewayLimits:
     idle_s: float = 300.0
     head_s: float = 30.0
     body_s: float = 60.0
+    body_rate_bytes_per_s: int = 1024
     keep_alive_s: float = 75.0
     drain_idle_s: float = 1.0
     linger_s: float = 1.0

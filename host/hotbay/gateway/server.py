@@ -9,6 +9,8 @@ in has a deadline, looked at by `look_at_clock`.
 
 import asyncio
 import enum
+import os
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
@@ -21,13 +23,17 @@ from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import set_nodelay
 from hotbay.observe.metrics import Metrics
 
-__all__ = ["ClientConnection", "Clients"]
+__all__ = ["ClientConnection", "Clients", "PassOn"]
 
 _NEVER = float("inf")
 # A page of metrics takes milliseconds: a client that asks for thousands of them at once must not hold up the others.
 _TURNS_AT_ONCE = 1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REQUEST_ID = b"x-request-id"
+
+
+PassOn = Callable[[socket.socket], bool]
+"""Takes a client connection that is idle, or returns False; who returned True closes it."""
 
 
 class _Stage(enum.Enum):
@@ -45,6 +51,7 @@ class Clients(Protocol):
     limits: GatewayLimits
     metrics: Metrics
     draining: bool
+    pass_on: "PassOn | None"
     choose_id: Callable[[bytes | None], str]
 
     def begin(self, turn: Turn, /) -> None: ...
@@ -59,7 +66,8 @@ class Clients(Protocol):
 class ClientConnection(asyncio.Protocol):
     """See the module."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, *, is_kept: bool = False) -> None:
+        """`is_kept`: it was used before, on another host, and waits for its next request."""
         self.peer = "-"
         self.write_paused = False
         self._clients = clients
@@ -70,7 +78,9 @@ class ClientConnection(asyncio.Protocol):
         self._turn: Turn | None = None
         self._stage = _Stage.IDLE
         self._deadline = _NEVER
+        self._body_since: float | None = None
         self._quiet_since = 0.0
+        self._is_kept = is_kept
         self._advancing = False
         self._resuming: asyncio.Handle | None = None
         self._unsent_bytes = 0
@@ -83,15 +93,15 @@ class ClientConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else "-"
         self._quiet_since = self._clock()
-        self._deadline = self._quiet_since + self._limits.head_s
+        self._deadline = self._quiet_since + (self._limits.keep_alive_s if self._is_kept else self._limits.head_s)
         if not self._clients.joined(self):
             self._waiting.append(Refusal(503, "too-many-connections", "Too many clients are connected."))
             self._advance()
 
     @property
     def may_stay_open(self) -> bool:
-        """False while the gateway drains."""
-        return not self._clients.draining
+        """False while the gateway drains, unless somebody takes the connection over."""
+        return not self._clients.draining or self._clients.pass_on is not None
 
     def data_received(self, data: bytes) -> None:
         if self._stage in (_Stage.LINGERING, _Stage.GONE):
@@ -100,6 +110,7 @@ class ClientConnection(asyncio.Protocol):
         for request in reader.feed(data):
             self._waiting.append(request)
             self._waiting_bytes += len(request.body)
+            self._body_since = None
         if reader.failure is not None and not (self._waiting and isinstance(self._waiting[-1], Refusal)):
             self._waiting.append(reader.failure)
         self._advance()
@@ -168,13 +179,21 @@ class ClientConnection(asyncio.Protocol):
         if self._turn is not None:
             self._stage, self._deadline = _Stage.ANSWERING, _NEVER
         elif self._reader.phase is Phase.BODY:
-            self._stage, self._deadline = _Stage.BODY, now + self._limits.body_s
+            self._stage, self._deadline = _Stage.BODY, self._body_deadline(now)
         elif self._reader.phase is Phase.HEAD:
             if self._stage is not _Stage.HEAD:
                 self._stage, self._deadline = _Stage.HEAD, now + self._limits.head_s
         elif self._stage is not _Stage.IDLE:
             self._stage, self._deadline = _Stage.IDLE, now + self._limits.keep_alive_s
             self._quiet_since = now
+
+    def _body_deadline(self, now: float) -> float:
+        """The end of its longest silence, or of the time that what has come of it is worth."""
+        if self._body_since is None:
+            self._body_since = now
+        limits = self._limits
+        worth_s = self._reader.pending_bytes / limits.body_rate_bytes_per_s
+        return min(now, self._body_since + worth_s) + limits.body_s
 
     def write(self, data: bytes) -> None:
         if self._stage is not _Stage.GONE:
@@ -191,8 +210,9 @@ class ClientConnection(asyncio.Protocol):
         self._advance()
         if self._turn is None and self._stage is not _Stage.LINGERING:
             self._rearm()
-            if not self.may_stay_open:
-                self.close_when_idle()
+            if self._clients.draining:
+                # The answer's last bytes leave at the end of this turn of the loop.
+                asyncio.get_running_loop().call_soon(self.close_when_idle)
 
     def _close_when_flushed(self) -> None:
         """Half-close and let the client close: a full close resets unread input, and an answer can get lost with it."""
@@ -211,10 +231,29 @@ class ClientConnection(asyncio.Protocol):
         """Close a connection that owes no answer and has begun no request, once it was quiet for `drain_idle_s`.
 
         A busy client's next request crosses with a close that comes at once, and most cannot be sent again: it gets its
-        answer, which says that the connection ends.
+        answer, which says that the connection ends. Where a successor takes connections, it gets this one instead.
         """
-        if self._stage is _Stage.IDLE and self._turn is None and not self._waiting:
+        if self._is_idle and not self._passed_on():
             self._deadline = min(self._deadline, self._quiet_since + self._limits.drain_idle_s)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._stage is _Stage.IDLE and self._turn is None and not self._waiting
+
+    def _passed_on(self) -> bool:
+        """Let a successor have an idle connection; False when there is none, or part of an answer is left to be sent."""
+        pass_on, transport = self._clients.pass_on, self._transport
+        if pass_on is None or transport.is_closing() or transport.get_write_buffer_size():
+            return False
+        try:
+            copy = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        except OSError:
+            return False
+        if not pass_on(copy):
+            copy.close()
+            return False
+        self.cut()
+        return True
 
     def look_at_clock(self, now: float) -> None:
         """End what has taken too long."""
@@ -238,7 +277,7 @@ class ClientConnection(asyncio.Protocol):
             # A slow client that still takes its answer gets the time for it.
             self._unsent_bytes = unsent
             self._deadline = now + self._limits.body_s
-        else:
+        elif not (self._is_idle and self._passed_on()):
             self.cut()
 
     def pause_writing(self) -> None:

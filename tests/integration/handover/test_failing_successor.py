@@ -13,10 +13,12 @@ import pytest
 from hotbay.app import Host, Serving
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import load_picker_config
+from hotbay.depot import platforms_of
 from hotbay.errors import CapacityError, InputError
 from hotbay.gateway.admin_connection import AdminConnection
 from hotbay.gateway.admin_socket import reachable
 from hotbay.handover import HandoverServer, Successor, find_predecessor
+from hotbay.passing import PassingOn
 from hotbay.store.state_dir import StateDirectory
 from hotbay.store.world.engine import Put
 from hotbay.store.world.records import Floor
@@ -65,7 +67,7 @@ class Giving:
             raise CapacityError("UNAVAILABLE", "somebody has the lock")
         self.thawed.set()
 
-    def leave(self) -> None:
+    def leave(self, passing: PassingOn) -> None:
         self.left.set()
 
 
@@ -94,6 +96,7 @@ async def handed_over(giving: Giving, path: Path) -> None:
     successor = await successor_at(path)
     await successor.freeze()
     await successor.serving()
+    await successor.aclose()
     with anyio.fail_after(WAIT_S):
         await giving.left.wait()
     close(successor)
@@ -136,6 +139,7 @@ async def test_successor_serves_when_its_predecessor_died_meanwhile(tmp_path: Pa
         successor = await successor_at(path)
         await successor.freeze()
     await successor.serving()
+    await successor.aclose()
     close(successor)
 
 
@@ -311,6 +315,6 @@ async def test_platform_that_no_host_runs_any_more_is_the_configurations_fault(t
     async with running(tmp_path) as host:
         depot = host._depot
         assert depot is not None
-        assert depot.interpreter_of(depot.platforms[0])
+        assert depot.interpreter_of(platforms_of(host._config)[0])
         with pytest.raises(InputError, match="no interpreter runs other-platform here"):
             depot.interpreter_of("other-platform")

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from hotbay.errors import CapacityError
 from hotbay.handover import HandoverServer, find_predecessor
+from hotbay.passing import PassingOn
 
 WAIT_S = 20.0
 
@@ -37,7 +38,7 @@ class Giving:
         self.said.append("thaw")
         self.told.set()
 
-    def leave(self) -> None:
+    def leave(self, passing: PassingOn) -> None:
         self.said.append("leave")
         self.told.set()
 
@@ -62,6 +63,7 @@ async def test_successor_gets_the_sockets_and_the_host_leaves_when_it_serves(giv
     await successor.freeze()
     assert giving.said == ["freeze"]
     await successor.serving()
+    await successor.aclose()
     with anyio.fail_after(WAIT_S):
         await giving.told.wait()
     assert giving.said == ["freeze", "leave"]
@@ -89,6 +91,7 @@ async def test_second_successor_is_told_while_one_is_on_its_way(giving: Giving, 
         await find_predecessor(tmp_path / "handover.sock")
     await first.freeze()
     await first.serving()
+    await first.aclose()
     for taken in first.sockets:
         taken.close()
 

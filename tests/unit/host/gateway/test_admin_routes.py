@@ -6,6 +6,7 @@ import orjson
 import pytest
 from hotbay.errors import InputError
 from hotbay.gateway.admin_routes import ACTIONS, ROUTES, read_call
+from hotbay.packages.manifest import REV_MAX
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,14 @@ def test_call_is_refused(method, target, sent, code):
     with pytest.raises(InputError) as caught:
         read_call(method, target, sent)
     assert caught.value.code == code
+
+
+def test_pin_takes_every_revision_that_a_manifest_can_have_and_no_other():
+    _, pin = read_call(b"POST", b"/pin", b'{"plugin": "p", "rev": %d}' % REV_MAX)
+    assert pin.optional_count("rev") == REV_MAX
+    for rev in (REV_MAX + 1, 10**30):
+        with pytest.raises(InputError, match=f"a whole number from 0 to {REV_MAX}"):
+            read_call(b"POST", b"/pin", b'{"plugin": "p", "rev": %d}' % rev)
 
 
 def test_every_wrong_argument_is_told_at_once():

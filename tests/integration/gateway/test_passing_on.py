@@ -1,0 +1,112 @@
+"""A gateway that drains gives idle client connections to the one that follows it: no request crosses with a close."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from hotbay.gateway.limits import GatewayLimits
+from hotbay.gateway.request_reader import Phase
+from hotbay.passing import PassingOn, passed_on
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S = 10.0
+GET = b"GET /health HTTP/1.1\r\nHost: g\r\n\r\n"
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[anyio.abc.UNIXSocketStream, anyio.abc.UNIXSocketStream]]:
+    """Both ends of one connection over a socket file."""
+    path = str(tmp_path / "s")
+    async with await anyio.create_unix_listener(path) as listener:
+        near = await anyio.connect_unix(path)
+        far = await listener.accept()
+        async with near, far:
+            yield near, far
+
+
+@pytest.fixture
+def start_named(start) -> Callable[[str], Awaitable[object]]:
+    """Start a gateway whose model server answers with a name, and ticks seldom."""
+
+    async def make(name: str):
+        async def behaviour(request, stream):
+            await stream.json({"choices": [{"message": {"content": name}}]})
+            return True
+
+        return await start(behaviour, limits=GatewayLimits(tick_s=0.02, drain_idle_s=0.02))
+
+    return make
+
+
+async def content(client) -> str:
+    return (await client.answer()).json()["choices"][0]["message"]["content"]
+
+
+async def test_kept_connections_change_gateways_between_two_requests(start_named, pair):
+    old, new = await start_named("old"), await start_named("new")
+    idle, fresh, half = await old.client(), await old.client(), await old.client()
+    await idle.chat()
+    assert await content(idle) == "old"
+    await half.send(GET[:10])
+    await old.until(lambda: any(each._reader.phase is Phase.HEAD for each in old.gateway._connections))
+    passing = PassingOn(pair[0])
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(passing.run())
+        taking = tasks.create_task(new.gateway.take_over(passed_on(pair[1])))
+        draining = tasks.create_task(old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put))
+        await new.until(lambda: new.metrics.client_connections == 2)
+        for client in (idle, fresh):
+            await client.chat()
+            assert await content(client) == "new"
+        # What has begun is answered where it began, and goes on elsewhere.
+        await half.send(GET[10:])
+        answer = await half.answer()
+        assert answer.status == 200
+        assert "connection" not in answer.headers
+        await half.chat()
+        assert await content(half) == "new"
+        assert await draining is True
+        await passing.finish()
+        assert passing.count == 3
+        await pair[0].aclose()
+        await taking
+
+
+async def test_what_arrives_on_the_way_is_answered_by_the_successor(start_named, pair):
+    old, new = await start_named("old"), await start_named("new")
+    client = await old.client()
+    await client.chat()
+    assert await content(client) == "old"
+    passing = PassingOn(pair[0])
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        assert await old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put) is True
+        # It belongs to nobody who reads: the bytes wait in the socket.
+        await client.chat()
+        tasks.create_task(passing.run())
+        taking = tasks.create_task(new.gateway.take_over(passed_on(pair[1])))
+        assert await content(client) == "new"
+        await passing.finish()
+        await pair[0].aclose()
+        await taking
+
+
+async def test_a_successor_that_is_gone_takes_nothing(start_named, pair):
+    old = await start_named("old")
+    client = await old.client()
+    await client.chat()
+    assert await content(client) == "old"
+    passing = PassingOn(pair[0])
+    await pair[1].aclose()
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(passing.run())
+        first, second = socket.socketpair()
+        second.close()
+        assert passing.put(first)
+        await running
+        assert not passing.put(second)
+        assert await old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put) is True
+        assert await client.rest() == b""
