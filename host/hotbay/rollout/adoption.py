@@ -1,16 +1,17 @@
 """Puts scheduling configurations in force: refs are made in every process that answers, then the plan is published.
 
-A configuration that cannot be put in force changes nothing. One at a time.
+A configuration that cannot be put in force changes nothing. One at a time: whoever waits to be the next makes way for
+who comes after, so that of several edits the newest counts.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import anyio
 import anyio.abc
 
-from hotbay.errors import HostError
+from hotbay.errors import CapacityError, HostError
 from hotbay.rollout.deployment import Deployment, Scheduling
 from hotbay.rollout.instance import CreatedRef, Instance, RefSpec
 from hotbay.rollout.services import Launcher
@@ -18,10 +19,22 @@ from hotbay.scheduling.registry import TypeIndex
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Adoption"]
+__all__ = ["Adoption", "ReplacedError"]
 
 MAX_CREATE_ROUNDS: Final = 8
 """Processes replaced so often while one configuration is put in force are left to their restarts."""
+
+
+class ReplacedError(CapacityError):
+    """A configuration that waited made way for a newer one."""
+
+    def __init__(self, waited_for: Iterable[str]) -> None:
+        names = ", ".join(waited_for)
+        super().__init__(
+            "UNAVAILABLE",
+            "a newer configuration took the place of this one while it waited" + (f" for {names}" if names else ""),
+            hint="nothing of it is in force; what it says has to be in the newest one",
+        )
 
 
 class Adoption:
@@ -42,6 +55,28 @@ class Adoption:
         self._group = group
         self._answering = answering
         self._drain_s = drain_s
+        self._newest = anyio.CancelScope()
+
+    async def wait(
+        self, until_there: Callable[[], Awaitable[None]], missing: Callable[[], Iterable[str]]
+    ) -> anyio.CancelScope:
+        """Wait for what a configuration needs, as long as it takes; return what `check_newest` takes.
+
+        Raises `ReplacedError` when another one begins to wait; `missing` names what is not there then.
+        """
+        self._newest.cancel()
+        if waits_for := tuple(missing()):
+            logger.info("reload_waits plugins=%s", ",".join(waits_for))
+        mine = self._newest = anyio.CancelScope()
+        with mine:
+            await until_there()
+        self.check_newest(mine, missing)
+        return mine
+
+    def check_newest(self, mine: anyio.CancelScope, missing: Callable[[], Iterable[str]] = tuple) -> None:
+        """Raises `ReplacedError` when another configuration began to wait after this one."""
+        if mine is not self._newest:
+            raise ReplacedError(missing())
 
     async def complete(self) -> None:
         """Make the refs that processes lack and publish the plan of what is live, even of nothing.

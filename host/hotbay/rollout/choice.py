@@ -14,13 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hotbay.rollout.selection import Candidate, Policy, Selection, select
+from hotbay.rollout.selection import Candidate, Policy, Selection, by_digest, select
 from hotbay.rollout.state import Build, Facts, Hold, Phase, State
 
-__all__ = ["Choice", "choose", "is_barred", "may_run", "supersedes"]
+__all__ = ["MAX_REPLACED_IN_A_ROW", "Choice", "choose", "is_barred", "may_fetch", "may_run", "overtakes", "supersedes"]
 
 MAX_REPLACED_IN_A_ROW: Final = 3
-"""Candidates that newer versions may replace before one of them is let through to its verdict."""
+"""Candidates that newer versions may replace before one of them is let through to its verdict, and downloads before one
+is let through to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +47,19 @@ class Choice:
 def choose(state: State, now: float) -> Choice:
     """Look at the live version and at what is known; the candidate under way has no say."""
     facts = state.facts
-    known = {c.digest: c for c in _known(facts, state.condemned)}
+    known = by_digest(_known(facts, state.condemned))
     live = state.live
     anchor = live.build.digest if live is not None else state.last.digest if state.last is not None else facts.last
     policy = _policy(state, known)
     selection = select(known.values(), policy, live=known.get(anchor or ""))
-    barred = is_barred(state)
-    for conflict in selection.conflicts:
-        # Also when the one that is kept is left out below: other content under its revision never steps in.
-        del known[conflict.digest]
+    # Conflicts are not among the eligible: other content under a revision never steps in for the one that is kept.
+    eligible = selection.eligible
     ended = {build.digest for build in state.finished if build.launch == facts.launch}
-    if (
-        live is None
-        and anchor in known
-        and anchor not in ended
-        and _may_come_back(known[anchor], policy, state.holds.get(anchor))
-    ):
-        known = {anchor: known[anchor]}
-    pick = _Pick(state, known, policy, anchor, now)
-    start, fetch = pick.run()
-    return Choice(start, fetch, pick.wake_at_s, barred and start is None, selection)
+    if live is None and anchor in known and anchor not in ended and _may_come_back(known[anchor], policy, state):
+        eligible = (known[anchor],)
+    pick = _Pick(state, anchor, now)
+    start, fetch = pick.run(eligible)
+    return Choice(start, fetch, pick.wake_at_s, is_barred(state) and start is None, selection)
 
 
 def is_barred(state: State) -> bool:
@@ -101,6 +95,32 @@ def may_run(state: State) -> bool:
     return select(mine, facts.policy).live is not None
 
 
+def overtakes(state: State, choice: Choice, now: float) -> bool:
+    """Whether the download under way is to be given up for what would be downloaded now, or for nothing.
+
+    What is preferred to it takes its place, but not again and again: a stream of versions must not keep all of them
+    from being complete.
+    """
+    fetch = state.fetch
+    assert fetch is not None, "a download is under way"
+    if choice.fetch is None or choice.fetch.digest == fetch.build.digest:
+        return choice.fetch is None
+    return state.overtaken < MAX_REPLACED_IN_A_ROW or not may_fetch(state, choice, now)
+
+
+def may_fetch(state: State, choice: Choice, now: float) -> bool:
+    """Whether the download under way would be of use, were nothing else there to be downloaded."""
+    fetch, live = state.fetch, state.live
+    assert fetch is not None, "a download is under way"
+    for candidate in choice.selection.eligible:
+        if live is not None and candidate.digest == live.build.digest:
+            return False
+        if candidate.digest == fetch.build.digest:
+            held = state.holds.get(candidate.digest, Hold()).not_before_s > now
+            return candidate.fetchable and not candidate.complete and not held
+    return False
+
+
 def _known(facts: Facts, condemned: frozenset[str]) -> Iterable[Candidate]:
     for candidate in facts.candidates:
         yield replace(candidate, quarantined=True) if candidate.digest in condemned else candidate
@@ -115,37 +135,29 @@ def _policy(state: State, known: dict[str, Candidate]) -> Policy:
     return before if target is not None and target.digest == live.build.digest else policy
 
 
-def _may_come_back(last: Candidate, policy: Policy, hold: Hold | None) -> bool:
+def _may_come_back(last: Candidate, policy: Policy, state: State) -> bool:
+    hold = state.holds.get(last.digest)
     if hold is not None and math.isinf(hold.not_before_s):
         return False
     return select([last], policy).live is not None
 
 
 class _Pick:
-    """One run through the candidates, in order of preference."""
+    """One run through the candidates that are eligible, in order of preference."""
 
-    def __init__(
-        self, state: State, known: dict[str, Candidate], policy: Policy, anchor: str | None, now: float
-    ) -> None:
+    def __init__(self, state: State, anchor: str | None, now: float) -> None:
         self.wake_at_s: float | None = None
         self._state = state
-        self._known = dict(known)
-        self._policy = policy
         self._anchor = anchor
         self._now = now
 
-    def run(self) -> tuple[Build | None, Build | None]:
+    def run(self, eligible: Iterable[Candidate]) -> tuple[Build | None, Build | None]:
         """What to start and what to download."""
         fetch: Build | None = None
-        while True:
-            choice = select(self._known.values(), self._policy, live=self._known.get(self._anchor or ""))
-            target = choice.target
-            if target is None:
-                return None, fetch
+        for target in eligible:
             if not target.complete:
                 if fetch is None and target.fetchable and not self._is_held(target):
                     fetch = self._build(target)
-                del self._known[target.digest]
                 continue
             if self._runs(target) or self._build(target) in self._state.finished:
                 return None, fetch
@@ -154,7 +166,7 @@ class _Pick:
             if target.digest == self._anchor and (self._state.live is not None or not self._is_out(target)):
                 # What answers, or answered last, waits for its restart: nothing older takes its place.
                 return None, fetch
-            del self._known[target.digest]
+        return None, fetch
 
     def _build(self, candidate: Candidate) -> Build:
         return Build(candidate.digest, candidate.rev, self._state.facts.launch)

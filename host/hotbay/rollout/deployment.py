@@ -208,6 +208,16 @@ class Deployment:
         """Plugin ids that the configuration needs, in its order, producers made by default included."""
         return tuple(dict.fromkeys(ref.plugin_id for ref in self._all_refs() if ref.plugin_id is not None))
 
+    def needed_by(self, scheduling: Scheduling) -> tuple[str, ...]:
+        """As `wanted`, for one configuration alone."""
+        return tuple(dict.fromkeys(ref.plugin_id for ref in self._refs(scheduling) if ref.plugin_id is not None))
+
+    def is_only_incoming(self, plugin_id: str) -> bool:
+        """Whether the configuration that is about to be adopted needs the plugin, and the one in force does not."""
+        if self.incoming is None or plugin_id in self.needed_by(self._scheduling):
+            return False
+        return plugin_id in self.needed_by(self.incoming)
+
     def refs_of(self, plugin_id: str, scheduling: Scheduling | None = None) -> tuple[RefSpec, ...]:
         """What to create inside a process of the plugin, under a configuration: by default the one in force.
 

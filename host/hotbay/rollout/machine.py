@@ -12,7 +12,7 @@ What comes late (about an attempt that is over) is listed, and changes nothing.
    start is tried again, with pauses, until the budget is used up: then the digest is quarantined, or, with nothing
    else to run, disabled. Downloads, disks, capacity and kills from outside only pause.
 3. Before CANARY the newest version takes the candidate's place (a few times in a row at most); in CANARY it waits for
-   the verdict, and in GUARD for the end.
+   the verdict, and in GUARD for the end. So it does with a download: after a few in a row one goes on to its end.
 4. In GUARD, whatever goes wrong with the live one brings the previous one back in the same step.
 5. What was live comes back before anything newer is tried.
 """
@@ -23,6 +23,7 @@ from typing import Final
 
 from hotbay.rollout import trials
 from hotbay.rollout.choice import choose, is_barred, may_run, supersedes
+from hotbay.rollout.effects import Effect
 from hotbay.rollout.resting import approve, fetch_failed, fetched, rest, settle
 from hotbay.rollout.state import (
     Abort,
@@ -31,7 +32,6 @@ from hotbay.rollout.state import (
     Broke,
     Cause,
     Command,
-    Effect,
     Ended,
     Event,
     Failure,
@@ -205,6 +205,8 @@ def _refused(turn: Turn, event: Event) -> None:
 
 def _pause(turn: Turn, _event: Event) -> None:
     turn.become(paused=True)
+    if turn.state.phase is Phase.STAGING:
+        trials.put_off(turn)
 
 
 def _resume(turn: Turn, _event: Event) -> None:
@@ -224,7 +226,7 @@ def _promote(turn: Turn, _event: Event) -> None:
 
 def _abort(turn: Turn, event: Event) -> None:
     assert isinstance(event, Abort)
-    trials.trial_failed(turn, event.failure)
+    trials.trial_failed(turn, event.failure, who=event.who)
 
 
 def _approve(turn: Turn, event: Event) -> None:
@@ -241,7 +243,9 @@ def _forgive(turn: Turn, _event: Event) -> None:
 def _go_to(turn: Turn, event: Event) -> None:
     assert isinstance(event, GoTo)
     turn.become(direct=event.digest, asked_by=event.who)
-    if turn.state.phase in RESTING:
+    if turn.state.candidate is not None:
+        trials.go_straight(turn)
+    elif turn.state.phase in RESTING:
         rest(turn)
 
 
@@ -290,7 +294,8 @@ TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
     **_rows(Published, _published, (Phase.CUTOVER,), Phase.GUARD, *_REST),
     **_rows(Refused, _refused, (Phase.CUTOVER,), *_REST),
     **_rows(Pause, _pause, tuple(sorted(RESTING)), *RESTING),
-    **_rows(Pause, _pause, (*_WORKING, Phase.GUARD, Phase.RETIRING)),
+    **_rows(Pause, _pause, (Phase.STAGING,), *_REST),
+    **_rows(Pause, _pause, (Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD, Phase.RETIRING)),
     **_rows(Resume, _resume, tuple(sorted(RESTING)), *_REST),
     **_rows(Resume, _resume, (Phase.STAGING, Phase.RETIRING)),
     **_rows(Resume, _resume, (Phase.LAUNCHING,), *_ON),
@@ -304,7 +309,8 @@ TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
     **_rows(Forgive, _forgive, tuple(sorted(RESTING)), *_REST),
     **_rows(Forgive, _forgive, (*_WORKING, Phase.GUARD, Phase.RETIRING)),
     **_rows(GoTo, _go_to, tuple(sorted(RESTING)), *_REST),
-    **_rows(GoTo, _go_to, (*_WORKING, Phase.GUARD, Phase.RETIRING)),
+    **_rows(GoTo, _go_to, (Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY), Phase.CUTOVER),
+    **_rows(GoTo, _go_to, (Phase.STAGING, Phase.GUARD, Phase.RETIRING)),
 }
 
 COMMANDS: Final[Mapping[type[Command], frozenset[Phase]]] = {

@@ -6,19 +6,20 @@ follow the world. Only what steers a rollout under way is told to its machine. E
 
 import difflib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
+from hotbay.capabilities import check_grant
 from hotbay.errors import HostError, InputError, Problem
 from hotbay.process.log import LogLine
 from hotbay.rollout.events import EventLog
-from hotbay.rollout.facts import plugin_of, refs_of
+from hotbay.rollout.facts import history_of, plugin_of, refs_of
 from hotbay.rollout.lock_document import lock_changes, locked_now, write_lock
 from hotbay.rollout.machine import COMMANDS
-from hotbay.rollout.planning import planned_changes
+from hotbay.rollout.planning import planned_changes, versions_passed_over
 from hotbay.rollout.routine import Routine
 from hotbay.rollout.services import Occurrence
 from hotbay.rollout.state import Abort, Approve, Cause, Command, Failure, Forgive, GoTo, Pause, Phase, Promote, Resume
@@ -73,9 +74,13 @@ class Operations:
         return self._ports.status()
 
     async def plan(self) -> Page:
-        """What `apply` would change, and what is under way: `{changes, waiting}`."""
-        changes = planned_changes(self._supervisor, self._ports.lock())
-        return {"changes": changes, "waiting": list(self._ports.waiting())}
+        """What `apply` would change, what is under way, and what is newer and not chosen: `{changes, not_chosen, waiting}`."""
+        lock = self._ports.lock()
+        return {
+            "changes": planned_changes(self._supervisor, lock),
+            "not_chosen": versions_passed_over(self._supervisor, lock),
+            "waiting": list(self._ports.waiting()),
+        }
 
     async def history(self, plugin: str) -> Page:
         """What was live, the newest last."""
@@ -170,16 +175,16 @@ class Operations:
         """Go back to what was live before, and stay there until `unpin`."""
         name = self._name(plugin)
         routine = self._routine(name)
-        if routine.state.phase is Phase.GUARD and routine.state.previous is not None:
-            message = f"rolled back by {who}"
-            digest = routine.state.previous.build.digest
-            routine.post(Abort(Failure(Cause.OPERATOR, "ROLLED_BACK", message, QUARANTINE_HINT)))
-        else:
-            digest = self._before(name, routine)
-            # First, for the pin alone would begin a rollout with all its steps.
-            routine.post(GoTo(digest, who))
+        digest = _previous(routine) or self._before(name, routine)
         pin = records.Pin(plugin_of(name), None, Digest(digest), who, self._now())
+        # First: what is not written would be undone by whatever is selected next.
         await self._write(lambda _view: [Put(pin)])
+        if _previous(routine) == digest:
+            message = f"rolled back by {who}"
+            routine.post(Abort(Failure(Cause.OPERATOR, "ROLLED_BACK", message, QUARANTINE_HINT), who))
+        else:
+            # The pin alone would begin a rollout with all its steps.
+            routine.post(GoTo(digest, who))
         rev = self._supervisor.catalog.manifest(digest).rev
         self._tell("rolled_back", name, who, rev=rev, digest=digest)
         return {"plugin": name, "rev": rev, "digest": digest, "phase": self._phase(name)}
@@ -235,7 +240,7 @@ class Operations:
             "pause": Pause(),
             "resume": Resume(),
             "promote": Promote(),
-            "abort": Abort(Failure(Cause.OPERATOR, "ABORTED", f"aborted by {who}", QUARANTINE_HINT)),
+            "abort": Abort(Failure(Cause.OPERATOR, "ABORTED", f"aborted by {who}", QUARANTINE_HINT), who),
             "approve": Approve(who),
         }
         command = commands.get(action)
@@ -272,6 +277,10 @@ class Operations:
     async def grant(self, plugin: str, capabilities: Sequence[str], who: str) -> Page:
         """Allow a plugin these capabilities, and no others by command."""
         plugin_id = plugin_of(self._name(plugin))
+        builds = self._supervisor.catalog.manifests.values()
+        check_grant(
+            capabilities, asked={name for build in builds if build.id == plugin_id for name in build.capabilities}
+        )
         record = records.Grant(plugin_id, tuple(sorted(set(capabilities))), who, self._now())
         await self._write(lambda _view: [Put(record)])
         self._tell("granted", plugin_id, who, capabilities=list(record.capabilities))
@@ -279,7 +288,7 @@ class Operations:
 
     async def gc(self, *, dry_run: bool = False) -> Page:
         """Remove what nothing needs, or say what that is."""
-        plan = await self._ports.collect(self.in_use, dry_run=dry_run)
+        plan = await self._ports.collect(self._supervisor.in_use, dry_run=dry_run)
         return {
             "dry_run": dry_run,
             "blobs": len(plan.blobs),
@@ -287,19 +296,6 @@ class Operations:
             "completions": [str(digest) for digest in plan.completions],
             "bytes": plan.size_bytes,
         }
-
-    def in_use(self) -> Collection[Digest]:
-        """Digests of manifests that run, ran last, or are being tried."""
-        return frozenset(self._in_use())
-
-    def _in_use(self) -> Iterator[Digest]:
-        for routine in self._supervisor.routines.values():
-            state = routine.state
-            for attempt in (state.live, state.candidate, state.previous, state.spare, state.fetch):
-                if attempt is not None:
-                    yield Digest(attempt.build.digest)
-            if state.last is not None:
-                yield Digest(state.last.digest)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -312,7 +308,7 @@ class Operations:
 
     async def _write(self, build: Callable[[WorldView], Iterable[Change]]) -> None:
         await self._supervisor.world.transact(build)
-        self._supervisor.look()
+        self._supervisor.follow()
 
     def _forgive(self, plugin_id: str) -> None:
         for name, routine in self._supervisor.routines.items():
@@ -324,7 +320,7 @@ class Operations:
         self._events.happened(Occurrence(event, plugin, {"who": who, **fields}))
 
     def _history(self, name: str) -> list[records.History]:
-        return [entry for entry in self._view.all(records.History) if entry.plugin_id == name]
+        return list(history_of(self._view, name))
 
     def _phase(self, name: str) -> str:
         routine = self._supervisor.routines.get(name)
@@ -351,6 +347,12 @@ class Operations:
 
 
 QUARANTINE_HINT: Final = "`hotbay quarantine clear` lets it be tried again"
+
+
+def _previous(routine: Routine) -> str | None:
+    """The digest that is kept warm while the one that replaced it is watched."""
+    state = routine.state
+    return state.previous.build.digest if state.phase is Phase.GUARD and state.previous is not None else None
 
 
 def _refused(code: str, message: str, hint: str) -> HostError:

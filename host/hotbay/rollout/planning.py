@@ -1,17 +1,20 @@
-"""What would change, before it does: for `plan` and `apply`. Reads only."""
+"""What would change, before it does, and which newer versions would not be chosen: for `plan` and `apply`. Reads only."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from hotbay.capabilities import grant_command
 from hotbay.rollout.choice import Choice, choose
-from hotbay.rollout.facts import plugin_of
+from hotbay.rollout.facts import plugin_of, ungranted
+from hotbay.rollout.passed_over import Known, Passed, passed_over
 from hotbay.rollout.routine import Routine
 from hotbay.rollout.selection import Candidate, Selection, Status
-from hotbay.rollout.state import Phase, State
+from hotbay.rollout.state import Facts, Phase, State
 from hotbay.rollout.supervisor import Supervisor
-from hotbay.store.world.records import Locked
+from hotbay.store.world.records import Grant, Locked, Quarantine
 
-__all__ = ["planned_changes"]
+__all__ = ["planned_changes", "versions_passed_over"]
 
 
 def planned_changes(supervisor: Supervisor, lock: Sequence[Locked] | None) -> list[Mapping[str, object]]:
@@ -25,10 +28,7 @@ def _row(
     supervisor: Supervisor, name: str, routine: Routine, lock: Sequence[Locked] | None, now: float
 ) -> Mapping[str, object] | None:
     state = routine.state
-    facts = supervisor.facts(name)
-    # A lock that the configuration names no more is in force until `apply`, too.
-    mine = frozenset(str(line.digest) for line in lock if line.plugin_id == plugin_of(name)) if lock else None
-    facts = replace(facts, policy=replace(facts.policy, locked=mine))
+    facts = _facts(supervisor, name, lock)
     choice = choose(replace(state, facts=facts), now)
     live = state.live.build.digest if state.live is not None else None
     target = choice.selection.target
@@ -43,6 +43,53 @@ def _row(
         "phase": str(state.phase),
         "why": "; ".join(_why(replace(state, facts=facts), choice.selection)),
     }
+
+
+def _facts(supervisor: Supervisor, name: str, lock: Sequence[Locked] | None) -> Facts:
+    facts = supervisor.facts(name)
+    # A lock that the configuration names no more is in force until `apply`, too.
+    mine = frozenset(str(line.digest) for line in lock if line.plugin_id == plugin_of(name)) if lock else None
+    return replace(facts, policy=replace(facts.policy, locked=mine))
+
+
+def versions_passed_over(supervisor: Supervisor, lock: Sequence[Locked] | None) -> list[Mapping[str, object]]:
+    """One row for every version that is newer than what runs or is to run, why it is not chosen, and what to do."""
+    now = supervisor.services.now()
+    return [
+        {
+            "plugin": name,
+            "version": supervisor.catalog.manifest(passed.candidate.digest).version,
+            "rev": passed.candidate.rev,
+            "why": passed.why,
+            "digest": passed.candidate.digest,
+            "hint": passed.hint,
+        }
+        for name, routine in supervisor.routines.items()
+        for passed in _passed_over(supervisor, name, replace(routine.state, facts=_facts(supervisor, name, lock)), now)
+    ]
+
+
+def _passed_over(supervisor: Supervisor, name: str, state: State, now: float) -> list[Passed]:
+    facts = state.facts
+    candidates = [replace(c, quarantined=c.quarantined or c.digest in state.condemned) for c in facts.candidates]
+    known = partial(_known, supervisor, name, facts.pinned_by is not None)
+    live_rev = state.live.build.rev if state.live is not None else 0
+    return passed_over(candidates, facts.policy, choose(state, now).selection, known, live_rev=live_rev)
+
+
+def _known(supervisor: Supervisor, name: str, pinned_here: bool, digest: str) -> Known:
+    plugin_id, view = plugin_of(name), supervisor.world.view
+    granted, quarantine = view.get(Grant, plugin_id), view.get(Quarantine, digest)
+    lacks = ungranted(supervisor.catalog.manifest(digest), supervisor.services.settings(name), granted)
+    # The command allows what it names alone: what others have is named again.
+    had = granted.capabilities if granted is not None else ()
+    return Known(
+        plugin_id,
+        lacks,
+        grant_command(plugin_id, lacks[0], (*had, *lacks)) if lacks else "",
+        f"{quarantine.code}: {quarantine.reason}" if quarantine is not None else "",
+        pinned_here,
+    )
 
 
 def _action(state: State, choice: Choice, live: str | None, target: Candidate | None) -> str | None:

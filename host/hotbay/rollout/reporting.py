@@ -4,12 +4,13 @@ import logging
 
 from hotbay.rollout.boundary import BROKEN_CODE
 from hotbay.rollout.choice import choose
+from hotbay.rollout.effects import Failed
 from hotbay.rollout.faults import MAX_SHOWN_CHARS
 from hotbay.rollout.processes import Processes
 from hotbay.rollout.rows import ErrorShown, Row
 from hotbay.rollout.selection import Candidate, Selection
 from hotbay.rollout.services import Occurrence, Services
-from hotbay.rollout.state import Attempt, Failed, Phase, State
+from hotbay.rollout.state import Attempt, Phase, State
 from hotbay.rpc.leases import Generation, Origin
 
 logger = logging.getLogger(__name__)
@@ -51,10 +52,10 @@ class Reporter:
             logger.info("phase plugin=%s phase=%s", row.plugin, state.phase, extra={"plugin": row.plugin})
             self._happened("phase", phase=str(state.phase), before=str(before.phase))
 
-    def cut_over(self, state: State, generation: Generation, previous: Generation | None) -> None:
+    def cut_over(self, state: State, generation: Generation) -> None:
         """A plan with this generation is in force."""
         row, origin = self._row, generation.origin
-        swapped = previous is not None and previous.origin.digest != origin.digest
+        swapped = row.live is not None and row.live.digest != origin.digest
         if swapped:
             row.swaps += 1
             if state.candidate is not None and state.candidate.why.startswith("went back"):

@@ -1,28 +1,17 @@
 """What a routine does that has nothing under way: begin the next thing, or say what it waits for. Pure."""
 
 import math
+from typing import Final
 
-from hotbay.rollout.choice import Choice, choose, is_barred
+from hotbay.rollout.choice import Choice, choose, is_barred, may_fetch, overtakes
+from hotbay.rollout.effects import Cancel, Failed, Fetch, Launch, Release, Stage
 from hotbay.rollout.selection import Status
-from hotbay.rollout.state import (
-    Attempt,
-    Build,
-    Cancel,
-    Cause,
-    Failed,
-    Failure,
-    Fetch,
-    Hold,
-    Launch,
-    Life,
-    Phase,
-    Release,
-    Stage,
-    State,
-)
+from hotbay.rollout.state import Attempt, Build, Cause, Failure, Hold, Life, Phase, State
 from hotbay.rollout.turn import RESTING, Turn
 
-__all__ = ["approve", "fetch_failed", "fetched", "rest", "settle"]
+__all__ = ["WENT_TO_IT", "approve", "fetch_failed", "fetched", "rest", "settle"]
+
+WENT_TO_IT: Final = "the operator went to it"
 
 
 def rest(turn: Turn) -> None:
@@ -81,17 +70,22 @@ def _has_room(state: State) -> bool:
 
 def _begin(turn: Turn, build: Build) -> None:
     state = turn.state
-    asked = build.digest in (state.approved, state.direct)
     candidate = Attempt(
         turn.next_attempt(),
         build,
         plain=state.live is None or is_barred(state) or build.digest in (state.live.build.digest, state.direct),
         why=_why(state, build),
-        who=state.asked_by if asked else "hotbay",
+        who=_who(state, build),
         platforms=state.facts.policy.platforms,
     )
     turn.become(candidate=candidate, phase=Phase.STAGING)
     turn.emit(Stage(candidate.n, build))
+
+
+def _who(state: State, build: Build) -> str:
+    if build.digest in (state.approved, state.direct):
+        return state.asked_by
+    return state.facts.pinned_by or "hotbay"
 
 
 def _why(state: State, build: Build) -> str:
@@ -104,7 +98,7 @@ def _why(state: State, build: Build) -> str:
     if is_barred(state):
         return "what was live may not run any more"
     if build.digest == state.direct:
-        return "the operator went to it"
+        return WENT_TO_IT
     if state.facts.policy.pin is not None:
         return "pinned"
     return "newer version" if build.rev > live.build.rev else "selected"
@@ -143,7 +137,11 @@ def settle(turn: Turn) -> None:
     state = turn.state
     choice = choose(state, turn.now) if state.facts.wanted and not state.facts.disabled else None
     wanted = choice.fetch if choice is not None else None
-    if state.fetch is not None and (wanted is None or wanted.digest != state.fetch.build.digest):
+    if state.fetch is not None and (choice is None or overtakes(state, choice, turn.now)):
+        if _is_complete(state, state.fetch.build):
+            turn.become(overtaken=0)
+        elif wanted is not None and choice is not None and may_fetch(state, choice, turn.now):
+            turn.become(overtaken=state.overtaken + 1)
         turn.emit(Cancel(state.fetch.n))
         turn.become(fetch=None)
     if wanted is not None and turn.state.fetch is None:
@@ -185,19 +183,22 @@ def fetched(turn: Turn, n: int) -> None:
     state = turn.state
     if state.fetch is None or state.fetch.n != n:
         return
-    turn.become(fetch=None)
-    complete = {c.digest for c in state.facts.candidates if c.complete}
-    if state.fetch.build.digest not in complete:
+    turn.become(fetch=None, overtaken=0)
+    if not _is_complete(state, state.fetch.build):
         turn.hold(state.fetch.build, Failure(Cause.CAPACITY, "UNAVAILABLE"))
     if state.phase in RESTING:
         rest(turn)
+
+
+def _is_complete(state: State, build: Build) -> bool:
+    return any(c.complete for c in state.facts.candidates if c.digest == build.digest)
 
 
 def fetch_failed(turn: Turn, failure: Failure) -> None:
     """A download failed: a package that is wrong in itself is quarantined, for all else there is a pause."""
     fetch = turn.state.fetch
     assert fetch is not None, "a download was under way"
-    turn.become(fetch=None)
+    turn.become(fetch=None, overtaken=0)
     turn.emit(Failed(fetch.build, Phase.FETCHING, failure))
     turn.blame(fetch.build, failure)
     if turn.state.phase in RESTING:

@@ -12,7 +12,7 @@ import enum
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,24 @@ from hotbay.errors import HostError, InputError, PackageError
 from hotbay.packages.package_blobs import Progress
 from hotbay.rollout.backoff import BackoffState, Restart, became_ready, failed
 from hotbay.rollout.boundary import Tasks
+from hotbay.rollout.effects import (
+    Cancel,
+    Condemn,
+    CutOver,
+    Effect,
+    EndTrial,
+    Failed,
+    Fetch,
+    HandOver,
+    Kill,
+    Launch,
+    Record,
+    Release,
+    Retire,
+    Stage,
+    Trial,
+)
+from hotbay.rollout.facts import plugin_of
 from hotbay.rollout.faults import failure_of
 from hotbay.rollout.instance import Instance
 from hotbay.rollout.machine import step
@@ -34,41 +52,27 @@ from hotbay.rollout.services import Services
 from hotbay.rollout.state import (
     Broke,
     Build,
-    Cancel,
     Cause,
-    Condemn,
-    CutOver,
-    Effect,
-    EndTrial,
     Event,
-    Failed,
     Failure,
-    Fetch,
     Fetched,
     Forgive,
     GoTo,
-    HandOver,
-    Kill,
     Known,
-    Launch,
     Life,
     Pause,
     Phase,
     Published,
-    Record,
     Refused,
-    Release,
     Resume,
-    Retire,
-    Stage,
     Staged,
     State,
     Tick,
-    Trial,
 )
 from hotbay.rollout.trying import Trials
 from hotbay.rollout.turn import RESTING
 from hotbay.rpc.leases import Generation
+from hotbay.store.world.records import Completion
 
 logger = logging.getLogger(__name__)
 
@@ -88,10 +92,13 @@ class _Mode(enum.Enum):
 
 
 class Routine:
-    """See the module. `run` until stopped; `post` what happens; `stop` and `retire` at the end."""
+    """See the module. `run` until stopped; `post` what happens; `stop` and `retire` at the end.
 
-    def __init__(self, name: str, services: Services, group: anyio.abc.TaskGroup) -> None:
-        self.state = State()
+    `paused`: it begins as after a `Pause`.
+    """
+
+    def __init__(self, name: str, services: Services, group: anyio.abc.TaskGroup, *, paused: bool = False) -> None:
+        self.state = State(paused=paused)
         self.row = Row(name)
         self.first_attempt = anyio.Event()
         self._name = name
@@ -141,6 +148,8 @@ class Routine:
         for effect in effects:
             self._carry_out(effect)
         self._keep_warm()
+        if self.state.processes == 0 and self._stays_down():
+            self._forget_dead()
         self._reporter.show(before, self.state, self._processes, now)
         if (before.phase in _ON_TRIAL) != (self.state.phase in _ON_TRIAL):
             self._services.on_trial(self._name, self.state.phase in _ON_TRIAL)
@@ -256,7 +265,7 @@ class Routine:
         except InputError as error:
             return Refused(n, failure_of(self._no_plan(error), Phase.CUTOVER, chance=self._services.random()))
         self._processes.release()
-        self._reporter.cut_over(self.state, generation, previous)
+        self._reporter.cut_over(self.state, generation)
         if previous is not None and not self._processes.runs(previous):
             previous.on_drained(partial(self._services.retired, previous))
         if deployment.learn_types(self._name, generation.types):
@@ -274,6 +283,18 @@ class Routine:
         live = deployment.live(self._name)
         if live is not None and instance is not None and live is instance.generation:
             deployment.remove(self._name)
+
+    def _stays_down(self) -> bool:
+        """Whether what is gone is not to come back: until then its calls say how it ended."""
+        return not self.state.facts.runs or self.state.last in self.state.finished
+
+    def _forget_dead(self) -> None:
+        """What was live and has no process any more is in no plan, and counted no more."""
+        deployment = self._services.deployment
+        dead = deployment.live(self._name)
+        if dead is not None and not self._processes.runs(dead):
+            deployment.remove(self._name)
+            dead.on_drained(partial(self._services.retired, dead))
 
     def _keep_warm(self) -> None:
         """Let what stands beside the live one hear what it is told, and the other way round."""
@@ -294,6 +315,19 @@ class Routine:
     def instances(self) -> tuple[Instance, ...]:
         """All processes that are READY and answer: live, candidate, previous, spare."""
         return self._processes.answering
+
+    @property
+    def digests(self) -> Iterator[str]:
+        """Of what its processes run, of what it tries or fetches, and of what ran last as long as that is complete."""
+        state, known = self.state, self._services.world.view.of(plugin_of(self._name))
+        yield from self._processes.digests
+        for attempt in (state.live, state.candidate, state.previous, state.spare, state.fetch):
+            if attempt is not None:
+                yield attempt.build.digest
+        last = [build.digest for build in (state.last, state.before) if build is not None]
+        for digest in (*last, state.facts.last or ""):
+            if known.get(Completion, digest) is not None:
+                yield digest
 
     @property
     def live(self) -> Instance | None:
@@ -405,6 +439,7 @@ class Routine:
         """Nothing of the plugin is in the plan any more, and nothing of it on trial."""
         deployment = self._services.deployment
         deployment.warm(self._name, ())
+        self._forget_dead()
         deployment.remove(self._name)
         self._services.on_trial(self._name, False)
 

@@ -8,7 +8,7 @@ from hotbay.rollout.state import Phase
 from hotbay.rollout.verdicts import Verdict
 from hotbay.rpc.leases import Origin
 
-__all__ = ["LIVE", "ErrorShown", "Row", "phase_text"]
+__all__ = ["LIVE", "ErrorShown", "Row", "VerdictShown", "phase_text"]
 
 LIVE = "live"
 """The phase IDLE of a plugin that answers, in the words of the status page."""
@@ -23,6 +23,15 @@ class ErrorShown:
     hint: str
     digest: str
     at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictShown:
+    """The newest verdict of the last trial that had one: of which step, and on which build."""
+
+    verdict: Verdict
+    phase: Phase
+    of: Origin
 
 
 @dataclass(slots=True)
@@ -50,7 +59,7 @@ class Row:
     awaiting_grant: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     progress: Progress | None = None
-    verdict: Verdict | None = None
+    verdict: VerdictShown | None = None
     paused: bool = False
     restarts: int = 0
     swaps: int = 0

@@ -1,4 +1,4 @@
-"""The values of a rollout's machine: what is known, what runs, what happened, and what is to be done. Pure.
+"""The values of a rollout's machine: what is known, what runs, and what happened; `effects` are what is to be done. Pure.
 
 An attempt is one try to run one build; its number is never reused within a routine, and names its task and its
 process in every event and effect. Slots hold attempts: `live` gets the calls, `candidate` is being tried, `previous`
@@ -20,45 +20,30 @@ __all__ = [
     "Attempt",
     "Broke",
     "Build",
-    "Cancel",
     "Cause",
     "Command",
-    "Condemn",
-    "CutOver",
-    "Effect",
-    "EndTrial",
     "Ended",
     "Event",
     "Facts",
-    "Failed",
     "Failure",
-    "Fetch",
     "Fetched",
     "Forgive",
     "GoTo",
-    "HandOver",
     "Hold",
     "Judged",
-    "Kill",
     "Known",
-    "Launch",
     "Life",
     "Pause",
     "Phase",
     "Promote",
     "Published",
     "Ready",
-    "Record",
     "Refused",
-    "Release",
     "Resume",
-    "Retire",
     "Rules",
-    "Stage",
     "Staged",
     "State",
     "Tick",
-    "Trial",
 ]
 
 
@@ -163,8 +148,9 @@ class Facts:
     """What is known of one plugin at one revision of the world.
 
     `last` is the digest that was live last, also before this host started. `wanted` is false while nothing refers to
-    the plugin. While `asleep`, it is downloaded and not started, until a request needs it. `blocked`: a rollout of another plugin is on trial now.
-    `stale_at_s`, monotonic: from when on they may differ with nothing else changed, for a quarantine ends.
+    the plugin. While `asleep`, it is downloaded and not started, until a request needs it. `blocked`: a rollout of
+    another plugin is on trial now. `pinned_by` is who set the pin by a command. `stale_at_s`, monotonic: from when on
+    they may differ with nothing else changed, for a quarantine ends.
     """
 
     revision: int = 0
@@ -177,6 +163,7 @@ class Facts:
     asleep: bool = False
     disabled: bool = False
     blocked: bool = False
+    pinned_by: str | None = None
     stale_at_s: float | None = None
 
     @property
@@ -190,9 +177,10 @@ class State:
     """All that a routine remembers. `condemned` digests wait for their quarantine to show in the facts.
 
     `passed`: the trial's verdict is in, and the pause holds it back. `replaced` counts candidates that newer ones
-    replaced in a row. `direct` is a digest that the operator wants without trials. `emptying`: what ran is not wanted
-    any more, and has to be gone before anything starts. `held_calls`: calls wait for a hand-over to end. `asked_by` is who
-    asked for the approved or direct digest. `finished` builds ran to their end, as they were meant to.
+    replaced in a row, `overtaken` downloads. `direct` is a digest that the operator wants without trials. `emptying`:
+    what ran is not wanted any more, and has to be gone before anything starts. `held_calls`: calls wait for a hand-over
+    to end. `asked_by` is who asked for the approved or direct digest. `finished` builds ran to their end, as they were
+    meant to.
     """
 
     phase: Phase = Phase.WAITING_FOR_DOWNLOAD
@@ -211,6 +199,7 @@ class State:
     paused: bool = False
     passed: bool = False
     replaced: int = 0
+    overtaken: int = 0
     approved: str | None = None
     direct: str | None = None
     asked_by: str = "hotbay"
@@ -316,7 +305,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The operator wants no rollout to begin or to go on; failures still act, and what dies still comes back."""
+    """The operator wants no rollout to begin, or to go on to a next step.
+
+    Failures still act, what dies still comes back, and what is as good as live (another process of the same build, or
+    one that takes over from what is on its way out) still becomes it. Downloads go on, and so does a start; what is
+    READY waits.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +328,7 @@ class Abort:
     """The operator ends the rollout: the candidate goes, or the previous version comes back."""
 
     failure: Failure
+    who: str = "hotbay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,133 +367,4 @@ Event = (
     | Forgive
     | GoTo
     | Command
-)
-
-
-# -- effects ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Download a build; ends in `Fetched` or `Broke`, or in nothing after `Cancel`."""
-
-    n: int
-    build: Build
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Verify a complete build's environment; ends in `Staged` or `Broke`, or in nothing after `Cancel`."""
-
-    n: int
-    build: Build
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Give a download or a check up."""
-
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Start a process; ends in `Ready`, or in `Ended`. Its state comes from `heir_of`, if that can give any."""
-
-    n: int
-    build: Build
-    heir_of: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HandOver:
-    """Hold the plugin's calls back, take the live process's state, and retire it: ends in its `Ended`."""
-
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Let calls that a hand-over holds back go, to their failure policies if nothing answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Begin the shadow, canary or guard of a process; ends in `Judged`, or in nothing after `EndTrial`."""
-
-    n: int
-    phase: Phase
-
-
-@dataclass(frozen=True, slots=True)
-class EndTrial:
-    """The trial is over: no sample and no share of the calls goes to it on its account any more."""
-
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class CutOver:
-    """Publish the plan with this process as the live one; ends in `Published` or `Refused`, before anything else."""
-
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retire:
-    """Let the process end its leases and go; ends in `Ended`."""
-
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """End the process without waiting for leases; ends in `Ended`."""
-
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Condemn:
-    """Write the quarantine of a digest."""
-
-    build: Build
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Write into the history what became live and why."""
-
-    n: int
-    build: Build
-    why: str
-    who: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Tell of a failure: `phase` is where it happened; `was_live` says that what answered is gone."""
-
-    build: Build
-    phase: Phase
-    failure: Failure
-    was_live: bool = False
-
-
-Effect = (
-    Fetch
-    | Stage
-    | Cancel
-    | Launch
-    | HandOver
-    | Release
-    | Trial
-    | EndTrial
-    | CutOver
-    | Retire
-    | Kill
-    | Condemn
-    | Record
-    | Failed
 )

@@ -8,6 +8,7 @@ is left when `shutdown` returns. At most one candidate of all is on trial: reque
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import anyio
@@ -15,10 +16,11 @@ import anyio.abc
 
 from hotbay.config.picker_config import PickerConfig
 from hotbay.errors import InputError, Problem
+from hotbay.observe.background import Background
 from hotbay.rollout.adoption import Adoption
 from hotbay.rollout.catalog import Catalog
 from hotbay.rollout.deployment import NO_KEYS, Deployment, resolve
-from hotbay.rollout.facts import facts_of
+from hotbay.rollout.facts import facts_of, plugin_of
 from hotbay.rollout.instance import Instance
 from hotbay.rollout.routine import Routine
 from hotbay.rollout.rows import Row
@@ -28,7 +30,9 @@ from hotbay.rollout.state import Facts, Forgive, Pause, Resume
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.registry import TypeIndex
+from hotbay.store.digests import Digest
 from hotbay.store.world.engine import World
+from hotbay.store.world.records import Locked
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +66,7 @@ class Supervisor:
         ranking: Mapping[str, str],
         sources: Collection[str],
         problems: Callable[[], Sequence[Problem]] = tuple,
+        background: Background | None = None,
     ) -> None:
         self.catalog = catalog
         self.deployment = deployment
@@ -72,6 +77,8 @@ class Supervisor:
         self._routines: dict[str, Routine] = {}
         self._services = services(self)
         self._group = group
+        self._background = background or Background()
+        self._followed: int | None = None
         self._adoption = Adoption(
             deployment, self._services.launcher, group, self._answering, drain_s=self._services.drain_s
         )
@@ -79,7 +86,8 @@ class Supervisor:
         self._releasing: dict[str, anyio.CancelScope] = {}
         self._unwanted: set[str] = set()
         self._on_trial: str | None = None
-        self._frozen: tuple[str, ...] = ()
+        self._common: tuple[TypeIndex, bool] | None = None
+        self._frozen: set[str] | None = None
         self._closing = False
 
     # -- status ----------------------------------------------------------------------------------
@@ -114,16 +122,21 @@ class Supervisor:
     def start(self) -> None:
         """Begin with what the world holds; routines, and the watch of the world, run in the group."""
         self._ensure_routines()
-        self._group.start_soon(self._follow_world)
-        self._group.start_soon(self._sleepers.run, self._fell_asleep)
+        keep = self._background.keep
+        self._group.start_soon(keep, "world", self._follow_world)
+        self._group.start_soon(keep, "idle plugins", partial(self._sleepers.run, self._fell_asleep))
 
     async def first_attempts(self) -> None:
         """Return when every needed plugin is READY, or cannot become so for now."""
+        await self._attempted(lambda: self.deployment.wanted)
+
+    async def _attempted(self, needed: Callable[[], Sequence[str]]) -> None:
         for _ in range(MAX_DEFAULT_ROUNDS):
-            before = set(self._routines)
-            for routine in tuple(self._routines.values()):
-                await routine.first_attempt.wait()
-            if set(self._routines) == before:
+            before = needed()
+            for name in before:
+                if name in self._routines:
+                    await self._routines[name].first_attempt.wait()
+            if needed() == before:
                 return
 
     async def complete(self) -> None:
@@ -134,15 +147,23 @@ class Supervisor:
         await self._adoption.complete()
 
     def freeze(self) -> None:
-        """Let no rollout begin or go on until `thaw`; what dies comes back all the same."""
-        self._frozen = tuple(name for name, routine in self._routines.items() if not routine.row.paused)
-        for name in self._frozen:
-            self._routines[name].post(Pause())
+        """Pause every rollout until `thaw`, also of plugins that are needed only later.
+
+        What `Pause` lets through goes on: what dies comes back, and a plugin that has nothing live is started. May be
+        called again.
+        """
+        if self._frozen is not None:
+            return
+        self._frozen = set()
+        for name, routine in self._routines.items():
+            if not routine.row.paused:
+                self._frozen.add(name)
+                routine.post(Pause())
 
     def thaw(self) -> None:
         """Take back what `freeze` did; what the operator had paused before stays so."""
-        frozen, self._frozen = self._frozen, ()
-        for name in frozen:
+        frozen, self._frozen = self._frozen, None
+        for name in frozen or ():
             if name in self._routines:
                 self._routines[name].post(Resume())
 
@@ -158,18 +179,39 @@ class Supervisor:
         await routine.retire(drain_s)
 
     async def _follow_world(self) -> None:
-        revision = self.catalog.revision
-        while True:
-            revision = (await self.world.changed(revision)).revision
+        if self._followed is not None:
+            # It broke: what of the last change came to nobody is not known.
             self.look()
+        while True:
+            self._followed = self.catalog.revision
+            await self.world.changed(self._followed)
+            self.follow()
 
     def look(self) -> None:
-        """Take the world and the configuration as they are now."""
-        self.catalog.read(self.world.view)
-        self.deployment.reindex(self.index(None))
+        """Take the world and the configuration as they are now, for every routine."""
+        self.follow()
         self._ensure_routines()
         for routine in tuple(self._routines.values()):
             routine.learn()
+
+    def follow(self) -> None:
+        """Take the world as it is now. Routines learn of it that it concerns; a host may know thousands of packages."""
+        known = set(self._routines)
+        changed = self.catalog.read(self.world.view, in_use=self.in_use)
+        index = self.index(None)
+        # Default producers come and go with the index; a lock in force leaves out what it does not name.
+        common = (index, bool(self.world.view.all(Locked)))
+        concerns_all, self._common = common != self._common, common
+        if concerns_all:
+            self.deployment.reindex(index)
+            self._ensure_routines()
+        for name in known & self._routines.keys():
+            if concerns_all or plugin_of(name) in changed:
+                self._routines[name].learn()
+
+    def in_use(self) -> frozenset[Digest]:
+        """Digests of manifests that run, also on their way out, are being tried or fetched, or ran last."""
+        return frozenset(Digest(found) for routine in self._routines.values() for found in routine.digests)
 
     def _ensure_routines(self) -> None:
         if self._closing:
@@ -180,13 +222,19 @@ class Supervisor:
                 self._releasing[name].cancel()
                 self._routines[name].learn()
             elif name not in self._routines:
-                routine = self._routines[name] = Routine(name, self._services, self._group)
+                routine = self._routines[name] = Routine(
+                    name, self._services, self._group, paused=self._frozen is not None
+                )
+                if self._frozen is not None:
+                    self._frozen.add(name)
                 self._group.start_soon(routine.run)
         self._sleepers.show()
 
     def refs_changed(self) -> None:
         """Default producers were added: their packages are needed too, and live processes lack their refs."""
         self._ensure_routines()
+        for routine in tuple(self._routines.values()):
+            routine.learn()
         self._group.start_soon(self._complete_live)
 
     async def _complete_live(self) -> None:
@@ -246,33 +294,51 @@ class Supervisor:
 
     # -- reload ----------------------------------------------------------------------------------
 
-    async def adopt(self, wanted: Wanted) -> None:
+    async def adopt(self, wanted: Wanted, *, in_force: Callable[[], None] = lambda: None) -> None:
         """Put another scheduling configuration in force, or raise `HostError` with nothing changed.
 
         Packages that only it needs get their first attempt and refs that are new or differ are created in the
-        processes first; then the plan is published in one assignment. What is no longer used goes later.
+        processes first; then the plan is published in one assignment, and `in_force` called in the same step. What is
+        no longer used goes later. Calls may overlap: one that still waits makes way for a newer one, and raises
+        `ReplacedError`.
         """
         deployment = self.deployment
-        async with self._adoption.lock:
-            index = self.index(wanted.ranking)
-            scheduling = resolve(
-                wanted.config, index, wanted.options, keys=wanted.keys, unusable=self.problems, asked=self._sources
+        scheduling = resolve(
+            wanted.config,
+            self.index(wanted.ranking),
+            wanted.options,
+            keys=wanted.keys,
+            unusable=self.problems,
+            asked=self._sources,
+        )
+        deployment.incoming = scheduling
+        try:
+            self._ensure_routines()
+            # Not under the lock: a download takes as long as it takes, and a newer configuration may need none.
+            turn = await self._adoption.wait(
+                lambda: self._attempted(lambda: deployment.needed_by(scheduling)),
+                lambda: self._unattempted(deployment.needed_by(scheduling)),
             )
-            before = {name: deployment.refs_of(name) for name in self._routines}
-            deployment.incoming = scheduling
-            try:
-                self._ensure_routines()
-                await self.first_attempts()
-                await self._adoption.put_in_force(scheduling, index)
-            finally:
+            async with self._adoption.lock:
+                self._adoption.check_newest(turn)
+                before = {name: deployment.refs_of(name, deployment.scheduling) for name in self._routines}
+                await self._adoption.put_in_force(scheduling, self.index(wanted.ranking))
+                self._ranking = wanted.ranking
+                in_force()
+        finally:
+            if deployment.incoming is scheduling:
                 deployment.incoming = None
-                self._release_unneeded()
-            self._ranking = wanted.ranking
-            for name, routine in self._routines.items():
-                if deployment.refs_of(name) != before.get(name):
-                    routine.post(Forgive())
-                routine.learn()
-            self._adoption.drop_unused()
+            self._release_unneeded()
+        for name, routine in self._routines.items():
+            if deployment.refs_of(name, scheduling) != before.get(name, ()):
+                routine.post(Forgive())
+            routine.learn()
+        self._adoption.drop_unused()
+
+    def _unattempted(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those that had no first attempt yet."""
+        found = ((name, self._routines.get(name)) for name in names)
+        return tuple(name for name, routine in found if routine is None or not routine.first_attempt.is_set())
 
     def _release_unneeded(self) -> None:
         for name in self._routines:

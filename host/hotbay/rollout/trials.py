@@ -4,22 +4,9 @@ import math
 from dataclasses import replace
 
 from hotbay.rollout.choice import is_barred
-from hotbay.rollout.resting import rest
-from hotbay.rollout.state import (
-    Attempt,
-    Cancel,
-    Cause,
-    CutOver,
-    EndTrial,
-    Failed,
-    Failure,
-    HandOver,
-    Launch,
-    Life,
-    Phase,
-    Record,
-    Trial,
-)
+from hotbay.rollout.effects import Cancel, CutOver, EndTrial, Failed, HandOver, Launch, Record, Trial
+from hotbay.rollout.resting import WENT_TO_IT, rest
+from hotbay.rollout.state import Attempt, Cause, Failure, Life, Phase
 from hotbay.rollout.turn import RESTING, Turn
 
 __all__ = [
@@ -27,12 +14,14 @@ __all__ = [
     "fail_candidate",
     "finish",
     "go_back",
+    "go_straight",
     "gone",
     "launch",
     "lose_live",
     "lose_spare",
     "note_leaving",
     "proceed",
+    "put_off",
     "ready",
     "took_over",
     "trial_failed",
@@ -63,7 +52,7 @@ def ready(turn: Turn, n: int) -> None:
     state = turn.state
     if state.spare is not None and state.spare.n == n:
         turn.become(spare=replace(state.spare, life=Life.READY))
-    elif state.candidate is not None and state.candidate.n == n:
+    elif state.candidate is not None and state.candidate.n == n and state.candidate.life is Life.STARTED:
         turn.become(candidate=replace(state.candidate, life=Life.READY))
         proceed(turn)
 
@@ -82,6 +71,28 @@ def proceed(turn: Turn) -> None:
         phase = Phase.SHADOW if rules.shadow else Phase.CANARY
         turn.become(phase=phase)
         turn.emit(Trial(candidate.n, phase))
+
+
+def go_straight(turn: Turn) -> None:
+    """The operator wants a digest without trials: if it is the candidate's, it has none from here on."""
+    state, candidate = turn.state, turn.state.candidate
+    assert candidate is not None, "a candidate is under way"
+    if candidate.build.digest != state.direct or candidate.plain:
+        return
+    turn.become(candidate=replace(candidate, plain=True, why=WENT_TO_IT, who=state.asked_by))
+    if state.phase in (Phase.SHADOW, Phase.CANARY):
+        trial_passed(turn, promoted=True)
+    elif state.phase is Phase.LAUNCHING:
+        proceed(turn)
+
+
+def put_off(turn: Turn) -> None:
+    """A pause begins: where only one process can be, a candidate that has not begun yet lets the live one be."""
+    state, candidate = turn.state, turn.state.candidate
+    assert candidate is not None, "a candidate is checked"
+    if state.facts.rules.handover and state.live is not None and not candidate.plain:
+        abandon(turn)
+        rest(turn)
 
 
 def _cut_over(turn: Turn) -> None:
@@ -106,10 +117,10 @@ def trial_passed(turn: Turn, *, promoted: bool = False) -> None:
         _cut_over(turn)
 
 
-def trial_failed(turn: Turn, failure: Failure) -> None:
-    """The candidate goes, or the previous version comes back."""
+def trial_failed(turn: Turn, failure: Failure, *, who: str = "hotbay") -> None:
+    """The candidate goes, or the previous version comes back; `who` wants it so."""
     if turn.state.phase is Phase.GUARD:
-        go_back(turn, failure)
+        go_back(turn, failure, who=who)
     else:
         fail_candidate(turn, failure)
 
@@ -145,7 +156,7 @@ def _left(turn: Turn) -> str | None:
     return None if done else state.direct
 
 
-def go_back(turn: Turn, failure: Failure, *, bad: Attempt | None = None) -> None:
+def go_back(turn: Turn, failure: Failure, *, bad: Attempt | None = None, who: str = "hotbay") -> None:
     """In GUARD: quarantine what is live, or let it pause, and put the previous version in its place."""
     state = turn.state
     blamed = bad or state.live
@@ -156,7 +167,7 @@ def go_back(turn: Turn, failure: Failure, *, bad: Attempt | None = None) -> None
         turn.emit(Failed(blamed.build, Phase.GUARD, failure))
     turn.blame(blamed.build, failure, on_trial=True)
     if state.previous is not None:
-        back = replace(state.previous, plain=True, why=f"went back: {failure.code}", who="hotbay")
+        back = replace(state.previous, plain=True, why=f"went back: {failure.code}", who=who)
         turn.become(candidate=back, previous=None, before=None)
         _cut_over(turn)
         return

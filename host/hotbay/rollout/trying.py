@@ -1,18 +1,19 @@
 """Carries out the trial of one routine: its share of the calls, the watch over its figures, and the end of both."""
 
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 
 from hotbay.errors import InputError
 from hotbay.rollout.boundary import Tasks
 from hotbay.rollout.deployment import CanaryShare, ShadowSample
-from hotbay.rollout.rows import Row
+from hotbay.rollout.rows import Row, VerdictShown
 from hotbay.rollout.services import Services
 from hotbay.rollout.state import Cause, Event, Failure, Judged, Phase
 from hotbay.rollout.verdicts import Ruling, Verdict
 from hotbay.rollout.watching import TrialWatch, failure_of_verdict
-from hotbay.rpc.leases import Generation
+from hotbay.rpc.leases import Generation, Origin
 
 __all__ = ["Trials"]
 
@@ -33,13 +34,14 @@ class Trials:
         watch = TrialWatch(self._services, phase, candidate=candidate, live=live, salt=salt)
         self._scope = anyio.CancelScope()
         self._row.verdict = None
+        see = partial(self._see, phase, candidate.origin)
         try:
             self._share(phase, candidate, watch, salt)
         except InputError as error:
             failure = Failure(Cause.PLUGIN, "INVALID_PACKAGE", error.message, error.hint, self._services.random())
             self._post(Judged(n, phase, failure))
             return
-        self._tasks.start_soon(self._judge, n, phase, watch, self._scope)
+        self._tasks.start_soon(self._judge, n, phase, watch, see, self._scope)
 
     def _share(self, phase: Phase, candidate: Generation, watch: TrialWatch, salt: str) -> None:
         policies, deployment, name = self._services.policies(), self._services.deployment, self._row.plugin
@@ -48,14 +50,16 @@ class Trials:
         elif phase is Phase.CANARY:
             deployment.canary(CanaryShare(name, candidate, policies.canary.share, salt))
 
-    async def _judge(self, n: int, phase: Phase, watch: TrialWatch, scope: anyio.CancelScope) -> None:
+    async def _judge(
+        self, n: int, phase: Phase, watch: TrialWatch, see: Callable[[Verdict], None], scope: anyio.CancelScope
+    ) -> None:
         with scope:
-            verdict = await watch.run(self._see)
+            verdict = await watch.run(see)
             failed = verdict.ruling is Ruling.FAIL
             self._post(Judged(n, phase, failure_of_verdict(phase, verdict) if failed else None))
 
-    def _see(self, verdict: Verdict) -> None:
-        self._row.verdict = verdict
+    def _see(self, phase: Phase, of: Origin, verdict: Verdict) -> None:
+        self._row.verdict = VerdictShown(verdict, phase, of)
 
     def end(self) -> None:
         """Nothing is watched any more, and nothing shared."""

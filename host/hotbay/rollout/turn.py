@@ -8,21 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hotbay.rollout.backoff import BackoffState, Restart, became_ready, failed
-from hotbay.rollout.state import (
-    Build,
-    Cause,
-    Condemn,
-    Effect,
-    EndTrial,
-    Facts,
-    Failure,
-    Hold,
-    Kill,
-    Life,
-    Phase,
-    Retire,
-    State,
-)
+from hotbay.rollout.effects import Condemn, Effect, EndTrial, Kill, Retire
+from hotbay.rollout.state import Build, Cause, Facts, Failure, Hold, Life, Phase, State
 
 __all__ = ["RESTING", "Turn"]
 

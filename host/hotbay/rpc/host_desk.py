@@ -1,11 +1,14 @@
 """Takes the calls of one plugin process to its host and gives the answers back. Knows nothing of what is asked.
 
-Each call is answered exactly once, cancelled ones at once. A call out of a hot call that is over is refused and
+Each call is answered exactly once, cancelled ones at once. Descriptors of an answer are the wire's once it has the frame
+that they go with; until then they are closed here, whatever happens. A call out of a hot call that is over is refused and
 counted: what comes late must not act. A host's answers wait in the queue of the wire, so a plugin that does not
 read them loses the link.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from hotbay_sdk.protocol import (
     CallError,
@@ -107,17 +110,23 @@ class HostCallDesk:
         self._send(call.stream, outcome, descriptors)
 
     def _send(self, stream: int, outcome: "Value | CallError", descriptors: Sequence[int]) -> None:
+        with ExitStack() as unsent:
+            for descriptor in descriptors:
+                unsent.callback(os.close, descriptor)
+            frame, passes = self._frame(stream, outcome, passes=bool(descriptors))
+            if passes:
+                self._wire.write_passing(frame, descriptors)
+                unsent.pop_all()
+            else:
+                self._wire.write(frame)
+
+    def _frame(self, stream: int, outcome: "Value | CallError", *, passes: bool) -> tuple[bytes, bool]:
+        """The answer's frame, and whether descriptors go with it."""
         connection = self._wire.connection
         if isinstance(outcome, CallError):
-            self._wire.write(connection.send_error(stream, outcome))
-            return
+            return connection.send_error(stream, outcome), False
         try:
-            frame = connection.send_reply(stream, outcome, descriptors=bool(descriptors))
+            return connection.send_reply(stream, outcome, descriptors=passes), passes
         except ValueRefusedError as error:
             refusal = CallError(ErrorCode.FRAME_TOO_LARGE, f"the answer cannot cross: {error}", executed=Executed.YES)
-            self._wire.write(connection.send_error(stream, refusal))
-            return
-        if descriptors:
-            self._wire.write_passing(frame, descriptors)
-        else:
-            self._wire.write(frame)
+            return connection.send_error(stream, refusal), False

@@ -2,15 +2,18 @@
 
 Used while a plugin that sleeps is woken, and while one that owns something alone is exchanged. Invariants: every
 request that was taken is given back exactly once, to `let_go` or by `cancel`; no request waits past its deadline;
-`changed` is told the number that wait whenever it changed.
+`changed` is told the number that wait whenever it changed. What `let_go` raises is logged, and costs no other request.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from hotbay.scheduling.decision import Decision
 from hotbay.scheduling.request import InferenceRequest
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["MAX_HELD", "Done", "Held"]
 
@@ -61,9 +64,24 @@ class Held:
         self._changed(0)
         for request, done, timer in waiting.values():
             timer.cancel()
-            self._let_go(request, done)
+            self._give_back(request, done)
+
+    def shorten(self, within_s: float) -> None:
+        """Let all wait for at most so many seconds from now on."""
+        latest_s = self._loop.time() + within_s
+        for key, (request, done, timer) in self._waiting.items():
+            if timer.when() > latest_s:
+                timer.cancel()
+                self._waiting[key] = (request, done, self._loop.call_at(latest_s, self._expire, key))
 
     def _expire(self, key: int) -> None:
         request, done, _ = self._waiting.pop(key)
         self._changed(len(self._waiting))
-        self._let_go(request, done)
+        self._give_back(request, done)
+
+    def _give_back(self, request: InferenceRequest, done: Done) -> None:
+        try:
+            self._let_go(request, done)
+        except Exception:
+            # Named boundary: nobody above is there to be told, and those that wait behind it must not pay.
+            logger.exception("held_request_failed", extra={"request": request.id})

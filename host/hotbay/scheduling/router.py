@@ -105,6 +105,8 @@ class Router:
         self._wake_within_s = wake_within_s
         self._woken: set[str] = set()
         self._quiesced: dict[int, float] = {}
+        self._retired: set[int] = set()
+        """Generations that were retired while plans still name them; such a plan does not bring them back."""
         self._seen: Snapshot | None = None
         self._any_live = False
 
@@ -141,7 +143,10 @@ class Router:
         mirrored = [generation for others in mirrors.values() for generation in others]
         used = [*(g for p in plans for g in p.generations), *(s.candidate for s in shadows), *mirrored]
         kept = {number: remote for number, remote in self._remotes.items() if remote.generation.leases}
+        self._retired.intersection_update([generation.number for generation in used])
         for generation in used:
+            if generation.number in self._retired:
+                continue
             kept[generation.number] = self._remotes.get(generation.number) or self._remote(generation)
         self._remotes = kept
         self._set_shadows(plan, shadows, plans)
@@ -163,8 +168,8 @@ class Router:
             remote.watch(None)
         self._copiers = {}
         for shadow in shadows:
-            live, candidate = self._remotes.get(shadow.live.number), self._remotes[shadow.candidate.number]
-            if live is not None:
+            live, candidate = (self._remotes.get(g.number) for g in (shadow.live, shadow.candidate))
+            if live is not None and candidate is not None:
                 copier = self._copiers[shadow.live.number] = Copier(shadow, plan, candidate.submit, self._rng)
                 live.watch(copier)
                 candidate.watch(copier)
@@ -209,13 +214,26 @@ class Router:
         self._set_hold()
 
     def _set_hold(self) -> None:
-        asleep_s = self._wake_within_s if self._plan is not None and self._plan.dormant else 0.0
+        before_s, asleep_s = self._hold_s, self._wake_within_s if self._plan is not None and self._plan.dormant else 0.0
         self._hold_s = max(asleep_s, *self._quiesced.values(), 0.0)
         if not self._hold_s:
             self._held.release()
+        elif self._hold_s < before_s:
+            self._held.shorten(self._hold_s)
+        if asleep_s and self._held:
+            # What waits for another plugin waits for this one too. Not now: who publishes is in the middle of a step.
+            self._loop.call_soon(self._wake_for_held)
 
     def _hold(self, request: InferenceRequest, done: Callable[[Decision], None]) -> bool:
         taken = self._held.take(request, done, self._hold_s)
+        self._wake_dormant()
+        return taken
+
+    def _wake_for_held(self) -> None:
+        if self._held:
+            self._wake_dormant()
+
+    def _wake_dormant(self) -> None:
         for plugin_id in self._plan.dormant if self._plan is not None else ():
             if plugin_id not in self._woken:
                 self._woken.add(plugin_id)
@@ -225,12 +243,16 @@ class Router:
                 except Exception:
                     # Named boundary: who wakes is not ours, and the request may go on without the plugin.
                     logger.exception("wake_failed plugin=%s", plugin_id)
-        return taken
 
     # -- requests ------------------------------------------------------------------------------------
 
     def retire(self, generation: int) -> None:
-        """Forget a generation: who still has a lease on it goes on by the failure policies."""
+        """Forget a generation: who still has a lease on it goes on by the failure policies.
+
+        Plans that name it and are published before one that does not count nothing for it any more.
+        """
+        if generation in self._remotes:
+            self._retired.add(generation)
         self._remotes.pop(generation, None)
         self._counters.pop(generation, None)
 
@@ -246,12 +268,13 @@ class Router:
     def _begin(self, request: InferenceRequest, done: Callable[[Decision], None]) -> None:
         plan, snapshot = self._plan, self._snapshots.snapshot
         if plan is None:
-            done(Rejected(503, "not-ready", "no scheduling plan is published yet"))
+            _refuse(request, done, Rejected(503, "not-ready", "no scheduling plan is published yet"))
             return
         if snapshot is not self._seen:
             self._seen, self._any_live = snapshot, bool(snapshot.live.any())
         if not self._any_live:
-            done(Rejected(503, "rejected-no-endpoints", "no endpoint is known that may take requests"))
+            refused = Rejected(503, "rejected-no-endpoints", "no endpoint is known that may take requests")
+            _refuse(request, done, refused)
             return
         arm, last_good = None, self._last_good
         if self._canary is not None:
@@ -282,7 +305,7 @@ class Router:
         if cycle is None:
             done = self._held.cancel(request)
             if done is not None:
-                done(Rejected(499, "client-left", "the client left before the decision"))
+                _refuse(request, done, Rejected(499, "client-left", "the client left before the decision"))
             return
         self._reject(cycle, Rejected(499, "client-left", "the client left before the decision"))
         for generation in cycle.plan.generations:
@@ -372,3 +395,12 @@ class Router:
     def _reset_picks(self) -> None:
         self._picks_reset_due = False
         self._picks.reset()
+
+
+def _refuse(request: InferenceRequest, done: Callable[[Decision], None], rejected: Rejected) -> None:
+    """Refuse a request of which no cycle began."""
+    try:
+        done(rejected)
+    except Exception:
+        # Named boundary: the caller's `done`. Whoever lets this request go has others to let go, too.
+        logger.exception("refusal_failed", extra={"request": request.id})

@@ -15,6 +15,7 @@ from hotbay.config.picker_config import load_picker_config
 from hotbay.datalayer.endpoint_documents import configured_endpoints
 from hotbay.errors import InputError
 from hotbay.packages.manifest import host_platform
+from hotbay.rollout.adoption import ReplacedError
 from hotbay.store.world.records import Disabled, Quarantine
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -91,12 +92,21 @@ async def test_l22_twenty_that_need_a_plugin_at_once_make_one_process(host, text
         types=("other-scorer",),
     )
     both = "bindings: {sample: {deadline: 5s}, other: {deadline: 5s}}\n"
+    replaced = []
     async with host(config=PATIENT) as bay:
         supervisor = bay.host._supervisor
+
+        async def need() -> None:
+            try:
+                await adopt(bay, picker("sample", "other"), both)
+            except ReplacedError as error:
+                replaced.append(error)
+
         async with anyio.create_task_group() as group:
             for _ in range(20):
-                group.start_soon(adopt, bay, picker("sample", "other"), both)
+                group.start_soon(need)
                 supervisor.look()
+        assert len(replaced) == 19, "the newest is put in force"
         assert len(starts.read_text().split()) == 1
         assert [row["plugin"] for row in bay.status()["plugins"]] == ["sample", "other"]
         assert bay.plugin_pids() == {bay.live()["pid"], bay.live("other")["pid"]}

@@ -78,7 +78,7 @@ async def test_operator_looks_goes_back_pins_and_lets_go(command, text, packages
         page = (await hotbay("status", page=True)).page
         assert (row(page)["live"]["rev"], row(page)["phase"]) == (2, "live")
         assert "hello from v1" in (await hotbay("logs sample")).out
-        assert (await hotbay("plan", page=True)).page == {"changes": [], "waiting": []}
+        assert (await hotbay("plan", page=True)).page == {"changes": [], "not_chosen": [], "waiting": []}
 
         said = await hotbay("rollback sample", page=True)
         assert said.page["rev"] == 1
@@ -187,10 +187,20 @@ async def test_package_that_asks_for_a_capability_waits_for_its_grant(command, t
         assert not run.plugin_pids()
         [change] = (await hotbay("plan", page=True)).page["changes"]
         assert "rev 1 awaits a grant" in change["why"]
+        [passed] = (await hotbay("plan", page=True)).page["not_chosen"]
+        assert (passed["rev"], passed["why"]) == (1, "it asks for net, which is not granted")
+        assert passed["hint"] == "`hotbay grant sample net` allows it"
         assert (await hotbay("grant sample storage")).code == 0
         assert row(await run.status())["phase"] == "awaiting grant"
+        assert (await hotbay("grant sample nett")).code == 78
         assert (await hotbay("grant sample net", page=True)).page["capabilities"] == ["net"]
         await run.live(1)
+        publish(packages, text, tmp_path / "packages", 2, capabilities=("net", "dial"))
+        await run.wait_for(in_phase("awaiting grant"))
+        page = (await hotbay("plan", page=True)).page
+        assert page["changes"] == []
+        [passed] = page["not_chosen"]
+        assert (passed["rev"], passed["hint"]) == (2, "`hotbay grant sample dial net` allows it")
 
 
 async def test_lock_mode_changes_nothing_until_the_lock_file_is_applied(command, text, packages, hotbay, tmp_path):
@@ -231,6 +241,7 @@ async def test_manual_reload_waits_for_apply(command, text, packages, hotbay, tm
     packages.make(source / "other", text.scorer("v2", type="other-scorer"), id="other", types=("other-scorer",))
     async with command(config=NO_STEPS + "reload: manual\n") as run:
         await run.live(1)
+        valid = run.picker.read_text()
         run.picker.write_text(
             text.picker.replace("sample-scorer", "other-scorer")
             .replace("name: sample", "name: other")
@@ -243,10 +254,11 @@ async def test_manual_reload_waits_for_apply(command, text, packages, hotbay, tm
         await run.live(1, "other")
         assert (await run.client.chat()).text == "v2"
         assert (await hotbay("plan", page=True)).page["waiting"] == []
-        # One that cannot be put in force is refused at once, and does not wait.
+        # One that cannot be put in force is refused, also right after it was saved, and in place of the one before it.
+        run.picker.write_text(valid)
         run.picker.write_text("kind: [\n")
-        await run.wait_for(lambda page: page["problems"])
-        assert (await hotbay("apply", page=True)).page["applied"] == []
+        refused = await hotbay("apply")
+        assert (refused.code, "picker.yaml:2:1" in refused.err) == (78, True)
         assert (await run.client.chat()).text == "v2"
 
 

@@ -1,11 +1,13 @@
 """Another scheduling configuration under load: refs of live processes change, packages come and go, errors change nothing."""
 
 import re
+from pathlib import Path
 
 import anyio
 import pytest
 from hotbay.config.picker_config import load_picker_config
 from hotbay.errors import HostError, InputError
+from hotbay.rollout.adoption import ReplacedError
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -157,6 +159,117 @@ async def test_package_that_is_added_runs_before_it_counts_and_goes_when_it_is_n
         await load.more(10)
     assert load.failed == []
     assert bay.degraded() == {}
+
+
+# -- a configuration that waits ----------------------------------------------------------------------
+
+BOTH = picker(
+    "{name: sample, type: sample-scorer}",
+    "{name: other, type: other-scorer}",
+    weights="{pluginRef: sample, weight: 1}, {pluginRef: other, weight: 3}",
+)
+
+
+def make_gated(text, packages, tmp_path: Path) -> Path:
+    """A package whose processes do not say HELLO before the file exists."""
+    gate = tmp_path / "gate"
+    waits = f"while not os.path.exists({str(gate)!r}):\n    time.sleep(0.01)"
+    slow = text.scorer("v2", type="other-scorer", start=waits)
+    packages.make(tmp_path / "packages" / "other", slow, id="other", types=("other-scorer",))
+    return gate
+
+
+def pin_of(bay, name: str) -> int | None:
+    """What the routine was told last of its pin."""
+    pin = bay.host._supervisor.routines[name].state.facts.policy.pin
+    return pin.rev if pin is not None else None
+
+
+async def test_settings_of_a_configuration_that_waits_act_on_nothing_that_is_in_force(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    gate = make_gated(text, packages, tmp_path)
+    pins = "packages: [{id: sample, pin: 1}, {id: other, pin: 1}]\n"
+    async with host(prefer("v1"), config=CONFIG) as bay, anyio.create_task_group() as group:
+        supervisor = bay.host._supervisor
+        group.start_soon(adopt, bay, BOTH, CONFIG.replace("}}", "}, other: {deadline: 5s}}") + pins)
+        await bay.wait_for(lambda: "other" in supervisor.routines and bay.plugin("other")["phase"] == "launching")
+        supervisor.look()
+        assert (pin_of(bay, "sample"), pin_of(bay, "other")) == (None, 1)
+        gate.touch()
+        await bay.wait_for(lambda: pin_of(bay, "sample") == 1)
+        assert (await bay.client.chat()).text == "v2"
+
+
+async def test_newer_configuration_takes_the_place_of_one_that_waits(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    make_gated(text, packages, tmp_path)
+    async with host(prefer("v1"), config=CONFIG) as bay, anyio.create_task_group() as group:
+        supervisor, replaced = bay.host._supervisor, []
+
+        async def first() -> None:
+            with pytest.raises(ReplacedError) as error:
+                await adopt(
+                    bay, BOTH, CONFIG.replace("}}", "}, other: {deadline: 5s}}") + "packages: [{id: sample, pin: 1}]\n"
+                )
+            replaced.append(error.value)
+
+        group.start_soon(first)
+        await bay.wait_for(lambda: "other" in supervisor.routines)
+        with anyio.fail_after(30):
+            await adopt(bay, prefer("v2"))
+        assert (await bay.client.chat()).text == "v2"
+        await bay.wait_for(lambda: replaced)
+        assert "waited for other" in replaced[0].message
+        assert pin_of(bay, "sample") is None
+        await bay.wait_for(lambda: set(supervisor.routines) == {"sample"})
+        assert bay.live("sample")["rev"] == 1
+
+
+async def test_settings_of_a_configuration_that_is_refused_are_forgotten(host, text, packages, tmp_path):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    other = text.scorer("v2", type="other-scorer")
+    packages.make(tmp_path / "packages" / "other", other, id="other", types=("other-scorer",))
+    two_pickers = picker(
+        "{name: sample, type: sample-scorer}",
+        "{name: other, type: other-scorer}",
+        "{name: x, type: random-picker}",
+        "{name: y, type: max-score-picker}",
+        weights="{pluginRef: sample}, {pluginRef: other}, {pluginRef: x}, {pluginRef: y}",
+    )
+    config = CONFIG.replace("linger: 0s", "linger: 60s")
+    pins = "packages: [{id: sample, pin: 1}, {id: other, pin: 1}]\n"
+    async with host(prefer("v1"), config=config) as bay:
+        with pytest.raises(InputError, match="two pickers"):
+            await adopt(bay, two_pickers, config + pins)
+        assert (pin_of(bay, "sample"), pin_of(bay, "other")) == (None, None)
+
+
+async def test_plugin_that_is_named_first_while_rollouts_are_frozen_starts_and_is_frozen_too(
+    host, text, packages, tmp_path
+):
+    packages.make(tmp_path / "packages" / "v1", CHOOSES)
+    other = text.scorer("v2", type="other-scorer")
+    packages.make(tmp_path / "packages" / "other", other, id="other", types=("other-scorer",))
+    config = CONFIG.replace("}}", "}, other: {deadline: 5s}}")
+    async with host(prefer("v1"), config=CONFIG) as bay:
+        supervisor = bay.host._supervisor
+        supervisor.freeze()
+        supervisor.freeze()
+        await adopt(bay, BOTH, config)
+        assert (bay.live("other")["rev"], bay.plugin("other")["paused"]) == (1, True)
+        made = bay.publish(text.scorer("v1", type="other-scorer"), id="other", rev=2, types=("other-scorer",))
+        state = supervisor.routines["other"].state
+        await bay.wait_for(
+            lambda: any(
+                c.digest == made.digest and c.complete for c in supervisor.routines["other"].state.facts.candidates
+            )
+        )
+        assert supervisor.routines["other"].state.live == state.live
+        assert supervisor.routines["other"].state.candidate is None
+        supervisor.thaw()
+        assert not bay.plugin("other")["paused"]
+        assert not bay.plugin("sample")["paused"]
+        await bay.rev_is_live(2, "other")
 
 
 async def test_plugin_that_is_named_again_within_the_linger_time_goes_on(host, text, packages, tmp_path):

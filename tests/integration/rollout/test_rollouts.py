@@ -10,6 +10,7 @@ import time
 
 import anyio
 import pytest
+from hotbay.config.picker_config import load_picker_config
 from hotbay.errors import HostError
 from hotbay.store.world.engine import Put
 from hotbay.store.world.records import History, Locked, Pin, Quarantine
@@ -192,6 +193,34 @@ async def test_disabled_plugin_stays_down_over_a_restart_and_comes_back(host, te
         assert (bay.plugin()["phase"], bay.plugin_pids()) == ("disabled", set())
         await bay.operations.enable("sample", "me")
         await bay.rev_is_live(1)
+
+
+@pytest.mark.parametrize("ends", ["disable", "reload"])
+async def test_plugin_that_died_and_is_not_wanted_any_more_is_in_no_plan(host, text, packages, tmp_path, ends):
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    config = PATIENT + "supervise: {linger: 0s, restart: {first: 60s, max: 60s}}\n"
+    async with host(config=config) as bay:
+        supervisor, router = bay.host._supervisor, bay.host._router
+        assert (await bay.client.chat()).status == 200
+        os.kill(bay.live()["pid"], signal.SIGKILL)
+        await bay.wait_for(lambda: bay.live()["pid"] is None)
+        dead = supervisor.deployment.live("sample")
+        assert dead is not None, "what its calls say of it is that it crashed"
+        if ends == "disable":
+            await bay.operations.disable("sample", "me")
+            assert bay.plugin()["phase"] == "disabled"
+        else:
+            picker = text.picker.replace("- {name: sample, type: sample-scorer}\n", "").replace(
+                "{pluginRef: sample}", ""
+            )
+            await bay.host.adopt(
+                bay.configure("supervise: {linger: 0s}"), load_picker_config(picker, file="picker.yaml")
+            )
+            await bay.wait_for(lambda: not supervisor.routines)
+        assert supervisor.deployment.live("sample") is None
+        assert router.statistics(dead.number) is None
+        assert router._remotes == router._counters == {}
+        assert (await bay.client.chat()).status == 200
 
 
 async def test_fail_closed_plugin_is_not_disabled_without_force(host, text, packages, tmp_path):

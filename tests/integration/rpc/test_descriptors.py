@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from hotbay.rpc.memfd import OUTPUT_SEALS, SNAPSHOT_SEALS, SharedArea
 from hotbay_sdk.protocol import (
+    CallError,
     Connection,
     DescriptorsReceived,
+    ErrorCode,
+    ErrorReceived,
     FrameType,
     LocalProtocolError,
     Method,
@@ -63,6 +66,23 @@ def test_answer_carries_descriptors_with_its_first_byte_and_closes_the_hosts(wit
         os.close(pipe_in)
 
     with_peer(body, on_host_call=lambda call: call.reply("yours", [pipe_out]))
+
+
+@pytest.mark.parametrize("value", [object(), CallError(ErrorCode.UNAVAILABLE, "none to give")], ids=["value", "error"])
+def test_descriptors_of_an_answer_that_cannot_cross_are_closed(with_peer: Callable, value: object) -> None:
+    pipe_in, pipe_out = os.pipe()
+
+    async def body(peer) -> None:
+        peer.write_control(peer.control.start_call(Method.DIAL, ["h", 1], deadline_us=10**6)[1])
+        data, descriptors = await receive(peer)
+        assert descriptors == []
+        assert [type(event) for event in peer.control.feed(data)] == [ErrorReceived]
+        # End of file: the host's own is closed.
+        os.set_blocking(pipe_in, False)
+        assert os.read(pipe_in, 1) == b""
+        os.close(pipe_in)
+
+    with_peer(body, on_host_call=lambda call: call.reply(value, [pipe_out]))
 
 
 def test_descriptors_behind_a_full_socket_arrive_with_their_frame(with_peer: Callable, held) -> None:

@@ -9,7 +9,7 @@ from hotbay.rollout.events import EventLog
 from hotbay.rollout.operations import Operations, Ports
 from hotbay.store.digests import Digest
 from hotbay.store.world.memory import MemoryWorld
-from hotbay.store.world.records import Locked
+from hotbay.store.world.records import Grant, Locked
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ class Bay:
 
     def operations(self) -> Operations:
         supervisor = SimpleNamespace(
-            world=self.world, routines={}, look=lambda: None, services=SimpleNamespace(now=lambda: 0.0)
+            world=self.world, routines={}, follow=lambda: None, services=SimpleNamespace(now=lambda: 0.0)
         )
         ports = Ports(
             status=dict, lines=lambda _: (), collect=None, bindings=tuple, lock=self.lock_lines, apply=self.apply
@@ -54,6 +54,21 @@ async def test_lock_file_that_cannot_be_read_is_corrected_by_the_configuration_t
     bay = Bay(lock=(LINE,), is_readable=False, waiting=["lock"])
     assert (await bay.operations().apply("me"))["applied"] == ["lock"]
     assert bay.world.view.all(Locked) == (LINE,)
+
+
+async def test_grant_of_an_unknown_capability_is_refused_and_records_nothing():
+    bay = Bay()
+    operations = bay.operations()
+    operations._supervisor.catalog = SimpleNamespace(
+        plugin_ids=lambda: ["sample"], manifests={"d": SimpleNamespace(id="other", capabilities=("gpu",))}
+    )
+    with pytest.raises(InputError, match=r"expected dial, endpoints, .* found gpu"):
+        await operations.grant("sample", ["dial", "gpu"], "me")
+    assert bay.world.view.all(Grant) == ()
+    operations._supervisor.catalog.manifests["d"].id = "sample"
+    operations._supervisor.services.wall = lambda: 0.0
+    await operations.grant("sample", ["dial", "gpu"], "me")
+    assert bay.world.view.get(Grant, "sample").capabilities == ("dial", "gpu")
 
 
 async def test_lock_that_the_configuration_names_no_more_ends():

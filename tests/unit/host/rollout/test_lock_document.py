@@ -6,6 +6,7 @@ import pytest
 from hotbay.errors import InputError
 from hotbay.rollout.lock_document import lock_changes, locked_now, read_lock, write_lock
 from hotbay.store.digests import Digest
+from hotbay.store.world.changes import view_of as view_at
 from hotbay.store.world.engine import Delete, Put, WorldView
 from hotbay.store.world.records import Completion, Locked, ManifestRef
 from hypothesis import given
@@ -57,10 +58,7 @@ def test_wrong_lock_file_is_refused_with_what_to_do(change: dict, told: str) -> 
 
 
 def view_of(*given: Locked | ManifestRef | Completion) -> WorldView:
-    tables: dict = {}
-    for record in given:
-        tables.setdefault(record.kind, {})[record.key] = record
-    return WorldView(1, tables)
+    return view_at(1, given)
 
 
 def test_lock_in_force_becomes_exactly_the_lines_of_the_file() -> None:

@@ -5,6 +5,22 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from hotbay.rollout.backoff import BackoffPolicy
+from hotbay.rollout.effects import (
+    Cancel,
+    Condemn,
+    CutOver,
+    EndTrial,
+    Failed,
+    Fetch,
+    HandOver,
+    Kill,
+    Launch,
+    Record,
+    Release,
+    Retire,
+    Stage,
+    Trial,
+)
 from hotbay.rollout.machine import COMMANDS, TABLE, IllegalTransition, step
 from hotbay.rollout.selection import Candidate, Pin, Policy
 from hotbay.rollout.state import (
@@ -13,41 +29,27 @@ from hotbay.rollout.state import (
     AskedToGo,
     Broke,
     Build,
-    Cancel,
     Cause,
-    Condemn,
-    CutOver,
     Ended,
-    EndTrial,
     Event,
     Facts,
-    Failed,
     Failure,
-    Fetch,
     Fetched,
     Forgive,
     GoTo,
-    HandOver,
     Judged,
-    Kill,
     Known,
-    Launch,
     Pause,
     Phase,
     Promote,
     Published,
     Ready,
-    Record,
     Refused,
-    Release,
     Resume,
-    Retire,
     Rules,
-    Stage,
     Staged,
     State,
     Tick,
-    Trial,
 )
 
 POLICY = Policy(platforms=("L", "J"))
@@ -336,6 +338,61 @@ def test_stream_of_versions_cannot_starve_the_cut_over() -> None:
     assert host.live != "L1"
 
 
+def test_stream_of_versions_cannot_starve_the_download() -> None:
+    """A version a second, and each takes longer than that: the fourth is let through, then the newest."""
+    host = serving()
+    told = [host.know(f"L{rev}") for rev in range(2, 40)]
+    fetches = [effect for effects in told for effect in effects]
+    assert fetches == [
+        Fetch(2, Build("L2", 2)),
+        Cancel(2),
+        Fetch(3, Build("L3", 3)),
+        Cancel(3),
+        Fetch(4, Build("L4", 4)),
+        Cancel(4),
+        Fetch(5, Build("L5", 5)),
+    ]
+    host.know("L5*")
+    host.send(Fetched(5))
+    assert host.state.candidate.build.digest == "L5"
+    assert host.state.fetch.build.digest == "L39"
+    told = host.know("L40")
+    assert told == [Cancel(host.state.fetch.n - 1), Fetch(host.state.fetch.n, Build("L40", 40))], "counted anew"
+
+
+def test_download_that_was_let_through_and_failed_makes_way_for_the_newest() -> None:
+    host = serving()
+    for rev in range(2, 8):
+        host.know(f"L{rev}")
+    assert host.state.fetch.build.digest == "L5"
+    host.send(Broke(host.state.fetch.n, Failure(Cause.CAPACITY, "FETCH_FAILED")))
+    assert host.state.fetch.build.digest == "L7"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"fetchable": False}, {"quarantined": True}, {"denied": True}, {"granted": False}, {"platform": "X"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_download_that_was_let_through_is_given_up_when_its_version_may_not_run(change: dict) -> None:
+    host = serving()
+    for rev in range(2, 8):
+        host.know(f"L{rev}")
+    host.builds["L5"] = replace(host.builds["L5"], **change)
+    told = host.learn()
+    assert [type(effect) for effect in told] == [Cancel, Fetch]
+    assert host.state.fetch.build.digest == "L7"
+
+
+def test_download_that_was_let_through_is_given_up_for_the_operators_pin() -> None:
+    host = serving()
+    for rev in range(2, 8):
+        host.know(f"L{rev}")
+    host.policy = replace(POLICY, pin=Pin(digest="L3"))
+    host.learn()
+    assert host.state.fetch.build.digest == "L3"
+
+
 def test_u08_version_in_guard_is_watched_to_its_end() -> None:
     host = on_trial(Phase.GUARD)
     assert host.know("L3*") == []
@@ -590,6 +647,83 @@ def test_operator_goes_to_a_version_without_trials() -> None:
     host.up()
     assert (host.live, host.phase) == ("L4", Phase.RETIRING)
     assert Record(2, Build("L4", 4), "the operator went to it", "op") in host.all
+
+
+@pytest.mark.parametrize("phase", [Phase.STAGING, Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY])
+def test_operator_goes_to_a_version_that_is_under_way_already(phase: Phase) -> None:
+    """The pin is known first: with it the way to the version began, with all its steps."""
+    host = on_trial(phase)
+    host.policy = replace(POLICY, pin=Pin(digest="L2"))
+    host.learn(pinned_by="op")
+    assert host.phase is phase
+    told = host.send(GoTo("L2", "op"))
+    if phase in (Phase.STAGING, Phase.LAUNCHING):
+        assert told == []
+        host.up()
+    else:
+        assert told[:2] == [EndTrial(2), CutOver(2)]
+    assert (host.live, host.phase) == ("L2", Phase.RETIRING)
+    assert Record(2, Build("L2", 2), "the operator went to it", "op") in host.all
+
+
+def test_operator_goes_to_a_candidate_that_waits_for_the_trial_of_another_plugin() -> None:
+    host = on_trial(Phase.LAUNCHING)
+    host.learn(blocked=True)
+    host.send(Ready(2))
+    assert CutOver(2) in host.send(GoTo("L2", "op"))
+    assert host.live == "L2"
+
+
+def test_operator_who_goes_to_another_version_leaves_the_candidate_to_the_pin() -> None:
+    host = on_trial(Phase.CANARY)
+    assert host.send(GoTo("L1", "op")) == []
+    assert (host.phase, host.state.candidate.build.digest) == (Phase.CANARY, "L2")
+
+
+def test_history_says_who_pinned_what_became_live() -> None:
+    host = serving(shadow=False, canary=False, guard=False)
+    host.builds["L2"] = Candidate("L2", 2, "L", complete=True)
+    host.policy = replace(POLICY, pin=Pin(digest="L2"))
+    host.learn(pinned_by="ann")
+    host.up()
+    assert Record(2, Build("L2", 2), "pinned", "ann") in host.all
+    host.gone()
+    host.policy, host.flags["pinned_by"] = POLICY, None
+    host.know("L3*")
+    host.up()
+    assert Record(3, Build("L3", 3), "newer version", "hotbay") in host.all
+
+
+def test_history_says_who_rolled_back_and_that_the_guard_did() -> None:
+    host = on_trial(Phase.GUARD)
+    host.send(Abort(Failure(Cause.OPERATOR, "ROLLED_BACK"), "ann"))
+    assert Record(1, Build("L1", 1), "went back: ROLLED_BACK", "ann") in host.all
+    host = on_trial(Phase.GUARD)
+    host.judge(Failure(Cause.PLUGIN, "TRIAL_FAILED"))
+    assert Record(1, Build("L1", 1), "went back: TRIAL_FAILED", "hotbay") in host.all
+
+
+def test_handover_that_is_paused_leaves_the_live_one_where_it_is() -> None:
+    host = serving(handover=True)
+    host.know("L2*")
+    assert host.phase is Phase.STAGING
+    assert host.send(Pause()) == [Cancel(2)]
+    assert (host.live, host.phase, host.state.candidate) == ("L1", Phase.IDLE, None)
+    assert host.send(Staged(2)) == []
+    assert host.send(Resume()) == [Stage(3, Build("L2", 2))]
+    assert host.send(Staged(3)) == [HandOver(1)]
+    assert host.send(Pause()) == [], "the old one is on its way out: the new one has to come"
+    host.gone()
+    host.send(Ready(3))
+    assert host.live == "L2"
+
+
+def test_handover_of_what_needs_no_trial_goes_on_in_a_pause() -> None:
+    host = serving(handover=True)
+    host.learn(launch="other")
+    assert host.phase is Phase.STAGING
+    assert host.send(Pause()) == []
+    assert host.send(Staged(2)) == [HandOver(1)]
 
 
 def test_handover_lets_the_old_one_go_before_the_new_one_starts() -> None:

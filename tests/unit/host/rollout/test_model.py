@@ -9,7 +9,22 @@ from dataclasses import replace
 
 import pytest
 from hotbay.rollout.backoff import BackoffPolicy
-from hotbay.rollout.choice import choose
+from hotbay.rollout.choice import MAX_REPLACED_IN_A_ROW, choose
+from hotbay.rollout.effects import (
+    Cancel,
+    Condemn,
+    CutOver,
+    EndTrial,
+    Fetch,
+    HandOver,
+    Kill,
+    Launch,
+    Record,
+    Release,
+    Retire,
+    Stage,
+    Trial,
+)
 from hotbay.rollout.machine import COMMANDS, step
 from hotbay.rollout.selection import Candidate, Pin, Policy, select
 from hotbay.rollout.state import (
@@ -18,41 +33,28 @@ from hotbay.rollout.state import (
     AskedToGo,
     Broke,
     Build,
-    Cancel,
     Cause,
-    Condemn,
-    CutOver,
     Ended,
-    EndTrial,
     Event,
     Facts,
     Failure,
-    Fetch,
     Fetched,
     Forgive,
     GoTo,
-    HandOver,
     Judged,
-    Kill,
     Known,
-    Launch,
     Life,
     Pause,
     Phase,
     Promote,
     Published,
     Ready,
-    Record,
     Refused,
-    Release,
     Resume,
-    Retire,
     Rules,
-    Stage,
     Staged,
     State,
     Tick,
-    Trial,
 )
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -101,6 +103,7 @@ class Rollouts(RuleBasedStateMachine):
         self.calls_held = False
         self.condemned: set[str] = set()
         self.cleared = False
+        self.overtaken = 0
         self.learn()
 
     # -- carrying out --------------------------------------------------------------------------
@@ -215,7 +218,28 @@ class Rollouts(RuleBasedStateMachine):
             assert not fit or not state.facts.runs, "something newer replaced a candidate in canary"
         if before.phase is Phase.GUARD and isinstance(event, Judged) and event.failure and before.previous:
             assert CutOver(before.previous.n) in effects, "not back in one step"
+        self.check_download(before, event)
+        if before.paused and any(isinstance(effect, HandOver) for effect in effects):
+            assert before.candidate is not None
+            assert before.candidate.plain, "a rollout goes on in a pause"
         assert state.attempts >= before.attempts
+
+    def check_download(self, before: State, event: Event) -> None:
+        """Newer versions cannot keep a download that may go on from its end."""
+        old, new = before.fetch, self.state.fetch
+        mine = self.builds[old.build.digest] if old is not None else None
+        if old is None or mine is None or old == new:
+            return
+        if mine.complete or isinstance(event, Fetched | Broke):
+            self.overtaken = 0
+            return
+        others = {c.digest for c in choose(self.state, self.now).selection.conflicts}
+        live = before.live.build.rev if before.live is not None else 0
+        fit = select([mine], self.policy).target is not None and mine.fetchable and mine.digest not in others
+        if new is not None and fit and mine.rev > live:
+            self.overtaken += 1
+            STEPS["overtaken"] += 1
+        assert self.overtaken <= MAX_REPLACED_IN_A_ROW, "a stream of versions starves the download"
 
     # -- the world -----------------------------------------------------------------------------
 

@@ -278,6 +278,103 @@ def test_no_more_wait_than_fit_and_each_is_given_back_once() -> None:
     asyncio.run(asyncio.wait_for(body(), 5))
 
 
+@pytest.mark.parametrize("how", ["release", "expire"])
+def test_request_whose_end_raises_costs_no_other_that_waits(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        gone: list[str] = []
+        all_gone = asyncio.Event()
+
+        def let_go(held_back: InferenceRequest, done: Callable) -> None:
+            gone.append(held_back.id)
+            if len(gone) == 3:
+                all_gone.set()
+            if held_back.id == "1":
+                raise RuntimeError("no gate")
+
+        held = Held(let_go, changed=lambda count: None)
+        requests = [request(str(n)) for n in range(3)]
+        for each in requests:
+            held.take(each, lambda d: None, 60.0 if how == "release" else 0.0)
+        if how == "release":
+            held.release()
+        await all_gone.wait()
+        assert gone == ["0", "1", "2"]
+        assert len(held) == 0
+
+    asyncio.run(asyncio.wait_for(body(), 5))
+    assert "held_request_failed" in caplog.text
+    assert "no gate" in caplog.text
+
+
+def test_answer_that_nobody_can_take_is_logged_and_the_others_have_theirs(
+    in_loop: Callable, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(decision: object) -> None:
+        raise RuntimeError("the connection is gone")
+
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        bay.plugin(sleeper(), [("s", "scorer", {})])
+        old = bay.generations["sleeper"]
+        bay.publish("s")
+        bay.router.quiesce(old.number, within_s=60.0)
+        bay.router.decide(request("broken"), broken)
+        futures = bay.start(2)
+        bay.endpoints()  # Nobody may take requests any more: each is refused at once.
+        bay.router.resume(old.number)
+        assert [d.reason for d in await asyncio.wait_for(asyncio.gather(*futures), 5)] == ["rejected-no-endpoints"] * 2
+        bay.router.decide(late := request("late"), broken)
+        bay.router.quiesce(old.number, within_s=60.0)
+        bay.router.decide(late, broken)
+        bay.router.cancel(late)
+        bay.router.resume(old.number)
+
+    in_loop(body)
+    assert caplog.text.count("refusal_failed") == 3
+
+
+def test_plugin_that_fell_asleep_meanwhile_is_woken_for_what_a_hand_over_held_back(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE, b=IDLE)
+        bay.plugin(sleeper(), [("s", "scorer", {})])
+        old = bay.generations["sleeper"]
+        bay.publish("s")
+        woken: list[str] = []
+        bay.router.wake = woken.append
+        bay.router.quiesce(old.number, within_s=60.0)
+        futures = bay.start(2)
+        sleep(bay)
+        bay.publish("s")
+        bay.router.resume(old.number)
+        await turns(3)
+        assert (woken, bay.router.held) == (["sleeper"], 2)
+        bay.plugin(sleeper("b"), [("s", "scorer", {})])
+        bay.publish("s")
+        assert [d.degraded for d in await asyncio.wait_for(asyncio.gather(*futures), 5)] == [()] * 2
+
+    in_loop(body)
+
+
+def test_what_a_hand_over_held_back_waits_no_longer_for_a_sleeper_than_others(make_bay: Callable) -> None:
+    async def body() -> None:
+        bay = make_bay()
+        bay.router = Router(bay.store, bay.tally, seed=1, wake_within_s=0.02)
+        bay.endpoints(a=IDLE)
+        bay.plugin(sleeper(), [("s", "scorer", {})])
+        old = bay.generations["sleeper"]
+        sleep(bay)
+        bay.publish("s")
+        bay.router.quiesce(old.number, within_s=600.0)
+        futures = bay.start(2)
+        await turns(3)
+        assert bay.router.held == 2
+        bay.router.resume(old.number)
+        decided = await asyncio.wait_for(asyncio.gather(*futures), 5)
+        assert [d.degraded for d in decided] == [(("s", "UNAVAILABLE"),)] * 2
+
+    asyncio.run(body())
+
+
 def test_request_that_finds_no_room_is_decided_without_the_plugin(in_loop: Callable) -> None:
     async def body(bay) -> None:
         woken = asleep(bay)

@@ -646,6 +646,33 @@ def test_statistics_live_from_the_first_publication_to_the_retirement(in_loop: C
     in_loop(body)
 
 
+def test_statistics_of_a_candidate_that_died_are_dropped_though_plans_name_it_once_more(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        plan, live = start(bay, Version(), [("scorer", "scorer", {})], "scorer")
+        bay.router.publish(plan)
+        for _ in range(20):
+            tried, candidate = start(bay, Version(), [("scorer", "scorer", {})], "scorer")
+            shadows = [Shadow(live, candidate, tried, 1.0, lambda pair: None)]
+            both = {live.number: [candidate], candidate.number: [live]}
+            bay.router.publish(plan, shadows=shadows, mirrors=both)
+            assert await bay.names(2) == ["a"] * 2
+            assert bay.router.statistics(candidate.number).calls == 2
+            candidate.client.die()
+            bay.router.retire(candidate.number)
+            # Its end is told in steps: the trial is over, then it is beside the live one no more.
+            bay.router.publish(plan, shadows=shadows, mirrors=both)
+            assert await bay.names(2) == ["a"] * 2
+            bay.router.publish(plan, mirrors=both)
+            bay.router.publish(plan)
+            assert bay.router.statistics(candidate.number) is None
+        assert bay.router.statistics(live.number).calls == 80
+        assert len(bay.router._counters) == 1
+        assert len(bay.router._retired) == 0
+
+    in_loop(body)
+
+
 def test_failed_calls_are_counted_once_each_by_their_kind(in_loop: Callable) -> None:
     async def body(bay) -> None:
         bay.endpoints(a=IDLE)

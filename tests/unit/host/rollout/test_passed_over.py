@@ -1,0 +1,74 @@
+"""Every newer version that is not chosen is told of, with the reason and what to do."""
+
+from dataclasses import replace
+
+import pytest
+from hotbay.rollout.passed_over import MAX_SHOWN, Known, passed_over
+from hotbay.rollout.selection import Candidate, Pin, Policy, select
+
+POLICY = Policy(platforms=("L",), channels=frozenset({"release"}))
+LIVE = Candidate("d1", 1, "L", complete=True)
+NEWER = Candidate("d2", 2, "L", complete=True)
+
+
+def told(*candidates: Candidate, policy: Policy = POLICY, live_rev: int = 1, **known: object) -> list[tuple]:
+    everything = (LIVE, *candidates)
+    selection = select(everything, policy, live=LIVE)
+    found = passed_over(everything, policy, selection, lambda _: Known("sample", **known), live_rev=live_rev)
+    return [(passed.candidate.rev, passed.why, passed.hint) for passed in found]
+
+
+def test_version_that_is_chosen_and_older_ones_are_not_told_of() -> None:
+    assert told(NEWER) == []
+    assert told(replace(NEWER, complete=False)) == []
+    assert told(replace(NEWER, quarantined=True), Candidate("d3", 3, "L")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "policy", "why", "hint"),
+    [
+        ({"quarantined": True}, {}, "in quarantine: CRASHED: exit 3", "`hotbay quarantine clear d2`"),
+        ({"granted": False}, {}, "asks for dial, wall", "`hotbay grant sample dial wall`"),
+        ({"denied": True}, {}, "trust.denied names it", "take it off"),
+        ({"channel": "dev"}, {}, "its channel dev is not followed", "`channel`"),
+        ({"platform": "X"}, {}, "it is for X", "`hosts`"),
+        ({"complete": False}, {"floor_rev": 3}, "below rev 3", "`hotbay pin sample@d2`"),
+        ({}, {"pin": Pin(rev=1)}, "the pin is on rev 1", "`hotbay unpin sample`"),
+        ({}, {"pin": Pin(digest="d1")}, "the pin is on d1", "`hotbay unpin sample`"),
+        ({}, {"locked": frozenset({"d1"})}, "not in the lock file", "`hotbay apply`"),
+    ],
+)
+def test_each_rule_has_its_reason(change: dict, policy: dict, why: str, hint: str) -> None:
+    known = {"lacks": ("dial", "wall"), "grant": "hotbay grant sample dial wall", "quarantine": "CRASHED: exit 3"}
+    ((rev, said, todo),) = told(replace(NEWER, **change), policy=replace(POLICY, **policy), pinned_here=True, **known)
+    assert rev == 2
+    assert why in said
+    assert hint in todo
+
+
+def test_pin_of_the_configuration_is_removed_there() -> None:
+    ((_, _, todo),) = told(NEWER, policy=replace(POLICY, pin=Pin(rev=1)))
+    assert todo == "`pin` in the configuration names it"
+
+
+def test_other_content_of_a_newer_revision_is_told_of_only_while_nothing_of_it_is_chosen() -> None:
+    one, other = Candidate("da", 2, "L", quarantined=True), Candidate("db", 2, "L")
+    assert [(rev, why) for rev, why, _ in told(one, other)] == [
+        (2, "it is in quarantine"),
+        (2, "other content has rev 2 already"),
+    ]
+
+
+def test_builds_for_other_machines_are_told_of_only_where_this_one_has_none() -> None:
+    assert told(NEWER, Candidate("x2", 2, "X")) == []
+    assert [rev for rev, _, _ in told(replace(NEWER, quarantined=True), Candidate("x2", 2, "X"))] == [2]
+    assert [rev for rev, _, _ in told(Candidate("x3", 3, "X"), Candidate("x4", 4, "X"))] == [4, 3]
+
+
+@pytest.mark.parametrize(("count", "shown"), [(MAX_SHOWN, MAX_SHOWN), (MAX_SHOWN + 1, MAX_SHOWN)])
+def test_newest_are_told_of_first_and_no_more_than_a_page(count: int, shown: int) -> None:
+    bad = [Candidate(f"d{rev}", rev, "L", quarantined=True) for rev in range(2, 2 + count)]
+    revs = [rev for rev, _, _ in told(*bad)]
+    assert len(revs) == shown
+    assert revs == sorted(revs, reverse=True)
+    assert revs[0] == 1 + count
