@@ -10,7 +10,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,26 +23,28 @@ import anyio.to_thread
 from hotbay.config.data_parameters import MetricsSource, read_data_layer
 from hotbay.config.host_config import HostConfig
 from hotbay.config.picker_config import PickerConfig
-from hotbay.config.reload import read_content
 from hotbay.datalayer.discovery import Discovery
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
 from hotbay.datalayer.endpoint_documents import configured_endpoints
 from hotbay.datalayer.scrape import Scraper
 from hotbay.datalayer.store import EndpointStore
-from hotbay.depot import CountedFetcher, Depot
+from hotbay.depot import CountedFetcher, Depot, platforms_of
 from hotbay.errors import CapacityError, HostError, Problem
 from hotbay.gateway.admin import AdminServer
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.handover import HandoverServer, Successor, find_predecessor
+from hotbay.in_force import InForce
 from hotbay.launcher import Launcher
+from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics
+from hotbay.operator_files import OperatorFiles
+from hotbay.passing import PassingOn
 from hotbay.process.isolation import find_level
 from hotbay.process.leftovers import HostRecords
 from hotbay.rollout.catalog import Catalog
 from hotbay.rollout.deployment import Deployment, resolve
 from hotbay.rollout.events import EventLog
-from hotbay.rollout.lock_document import lock_changes, read_lock
 from hotbay.rollout.operations import Operations, Ports
 from hotbay.rollout.services import Occurrence, Services
 from hotbay.rollout.supervisor import Supervisor, Wanted
@@ -50,7 +52,6 @@ from hotbay.rpc.host_services import HostLender
 from hotbay.scheduling.router import Router
 from hotbay.status import StatusPage
 from hotbay.store.state_dir import StateDirectory, unusable
-from hotbay.store.world.records import Locked
 from hotbay.wishes import binding_keys, binding_options, plugin_settings, trial_policies
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class Host:
     def __init__(
         self, config: HostConfig, picker: PickerConfig, *, picker_directory: Path, take_over: bool = False
     ) -> None:
-        self._config = config
+        self._in_force = InForce(config)
         self._picker = picker
         self._picker_directory = picker_directory
         self._take_over = take_over
@@ -97,8 +98,10 @@ class Host:
         self._router: Router | None = None
         self._discovery: Discovery | None = None
         self._problems: tuple[Problem, ...] = ()
-        self._is_replaced = False
-        self._held_back: HeldBack | None = None
+        self._passing: PassingOn | None = None
+        self._standing: list[Problem] = []
+        self._background = Background(lambda task: self._metrics.internal_errors.add((task,)), now=time.monotonic)
+        self.files = OperatorFiles(lambda: self._config.lock)
         self._events = EventLog(wall_s)
         self._lender = HostLender(
             count=self._metrics.plugin_counters.add,
@@ -108,7 +111,11 @@ class Host:
             entropy=os.urandom,
         )
         self._status = StatusPage(self._endpoints, self._metrics, isolation=config.isolation.level)
-        self._metrics.facts = lambda: self._status.facts(self._not_ready, self._problems)
+        self._metrics.facts = lambda: self._status.facts(self._not_ready, self._known_problems())
+
+    @property
+    def _config(self) -> HostConfig:
+        return self._in_force.config
 
     async def run(self, serving: Callable[[Serving], None], stop: anyio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises `HostError` when the host cannot start."""
@@ -135,7 +142,10 @@ class Host:
     ) -> None:
         find_level(self._config.isolation.level)
         draw = random.SystemRandom().random
-        depot = self._depot = await Depot.open(self._config, state, now=time.monotonic, wall=wall_s, random=draw)
+        depot = self._depot = await Depot.open(
+            self._config, state, now=time.monotonic, wall=wall_s, random=draw, background=self._background
+        )
+        self._standing += depot.warnings
         records: HostRecords | None = None
         try:
             records = await anyio.to_thread.run_sync(_open_records, state.root / "processes")
@@ -164,13 +174,13 @@ class Host:
         group.start_soon(depot.run)
         with anyio.move_on_after(FIRST_SCAN_S):
             await depot.first_scans()
-        await self._first_lock(depot, self._lock_lines())
-        launcher = Launcher(lambda: self._config, depot.state, depot.interpreter_of, str(records.folder))
+        await self.files.obey_lock(depot.world)
+        launcher = Launcher(self._in_force.of, depot.state, depot.interpreter_of, str(records.folder))
         supervisor = self._start_plugins(depot, launcher, router, group)
-        admin = AdminServer(self._operations(depot, launcher, router, supervisor))
+        admin = AdminServer(self._operations(depot, launcher, router, supervisor), background=self._background)
         if follows_file:
-            group.start_soon(discovery.run)
-        group.start_soon(self._publish)
+            group.start_soon(self._background.keep, "endpoint file", discovery.run)
+        group.start_soon(self._background.keep, "snapshots", self._publish)
         await group.start(self._make_scraper().run)
         gateway = self._gateway(router)
         try:
@@ -195,23 +205,33 @@ class Host:
             async def start() -> None:
                 with starting:
                     await self._become_ready(supervisor)
+                    collecting = partial(depot.keep_small, supervisor.in_use)
+                    group.start_soon(self._background.keep, "collection", collecting)
                     if predecessor is not None:
                         address = await gateway.listen_on(predecessor.sockets)
                         # Not sooner: a successor that fails would take the socket of the host that goes on with it.
                         await group.start(admin.run, admin_path)
                         entry.serving(Serving(address, self._metrics, self.status))
                         await predecessor.serving()
+                        group.start_soon(gateway.take_over, predecessor.connections())
                     place = _Place(self, gateway, supervisor, depot, entry.stop)
-                    await group.start(HandoverServer(root / HANDOVER_SOCKET, place).run)
+                    handover = HandoverServer(
+                        root / HANDOVER_SOCKET, place, off=self._standing.append, background=self._background
+                    )
+                    await group.start(handover.run)
 
             group.start_soon(start)
             await entry.stop.wait()
             starting.cancel()
             logger.info("draining")
-            self._not_ready = ("draining",)
+            passing = self._passing
+            # Who asks a host that was replaced asks for the one that serves.
+            self._not_ready = () if passing is not None else ("draining",)
             with anyio.CancelScope(shield=True):
                 drain_s = self._config.swap.drain_s
-                await gateway.drain(drain_s, accepts=not self._is_replaced)
+                await gateway.drain(drain_s, pass_on=None if passing is None else passing.put)
+                if passing is not None:
+                    await passing.finish()
                 await supervisor.shutdown(drain_s)
             group.cancel_scope.cancel()
 
@@ -251,12 +271,18 @@ class Host:
     def _make_scraper(self) -> Scraper:
         source = read_data_layer(self._picker).metrics or MetricsSource()
         interval_s = source.interval_s or self._config.scrape.interval_s
-        return Scraper(self._endpoints, interval_s=interval_s, path=source.path, port=source.port)
+        return Scraper(
+            self._endpoints,
+            interval_s=interval_s,
+            path=source.path,
+            port=source.port,
+            background=self._background,
+        )
 
     def _start_plugins(
         self, depot: Depot, launcher: Launcher, router: Router, group: anyio.abc.TaskGroup
     ) -> Supervisor:
-        config, catalog = self._config, Catalog()
+        config, catalog, in_force = self._config, Catalog(), self._in_force
         catalog.read(depot.world.view)
         index = catalog.index(config.types)
         scheduling = resolve(
@@ -268,6 +294,8 @@ class Host:
             asked=depot.sources,
         )
         deployment = Deployment(router, scheduling, index)
+        in_force.is_only_incoming = deployment.is_only_incoming
+        in_force.changed = lambda: depot.use_hosts(in_force.config, incoming=in_force.incoming)
         supervisor = self._supervisor = self._status.supervisor = Supervisor(
             depot.world,
             catalog,
@@ -277,6 +305,7 @@ class Host:
             ranking=config.types,
             sources=depot.sources.keys(),
             problems=depot.problems,
+            background=self._background,
         )
         router.wake = supervisor.wake
         supervisor.start()
@@ -298,7 +327,7 @@ class Host:
             launcher=launcher,
             lend=self._lender.serve,
             measures=router,
-            settings=lambda name: plugin_settings(self._config, name, platforms=depot.platforms),
+            settings=lambda name: plugin_settings(it := self._in_force.of(name), name, platforms=platforms_of(it)),
             facts=supervisor.facts,
             manifest=supervisor.catalog.manifest,
             ref=supervisor.catalog.ref,
@@ -328,49 +357,17 @@ class Host:
 
     # -- the operator ----------------------------------------------------------------------------
 
-    async def _first_lock(self, depot: Depot, file: Sequence[Locked] | None) -> None:
-        """A state directory that never had a lock obeys the lock file at once; later changes of it wait to be applied.
-
-        Without a lock file none is in force.
-        """
-        lines = file or ()
-        if lines and depot.world.view.all(Locked):
-            return
-        await depot.world.transact(lambda view: lock_changes(view, lines))
-
-    def _lock_lines(self) -> Sequence[Locked] | None:
-        if self._config.lock is None:
-            return None
-        content = read_content(self._config.lock)
-        return read_lock(content.text(hint="`hotbay lock --out FILE` writes one"), file=str(content.path))
-
     def _operations(self, depot: Depot, launcher: Launcher, router: Router, supervisor: Supervisor) -> Operations:
         ports = Ports(
             status=self.status,
             lines=launcher.lines,
             collect=depot.collect,
             bindings=lambda: router.plan.bindings if router.plan is not None else (),
-            lock=self._lock_lines,
-            waiting=lambda: self._held_back.changes if self._held_back is not None else (),
-            apply=self._apply,
+            lock=self.files.lock_lines,
+            waiting=self.files.waiting,
+            apply=self.files.apply,
         )
         return Operations(supervisor, self._events, ports)
-
-    async def _apply(self) -> Sequence[str]:
-        held, self._held_back = self._held_back, None
-        if held is None:
-            return ()
-        try:
-            await held.apply()
-        except BaseException:
-            # One that came meanwhile is newer.
-            self._held_back = self._held_back or held
-            raise
-        return held.changes
-
-    def hold_back(self, held: "HeldBack | None") -> None:
-        """A valid change of the configuration that waits to be applied, in place of the one that waited before."""
-        self._held_back = held
 
     def _gateway(self, router: Router) -> Gateway:
         limits = self._config.limits
@@ -396,25 +393,28 @@ class Host:
     async def adopt(self, config: HostConfig, picker: PickerConfig) -> None:
         """Put a changed configuration in force, or raise `HostError` with the old one going on.
 
-        What only acts at the next start is left as it is.
+        Until it is in force, nothing that the old one needs learns of it. What only acts at the next start is left as it
+        is. Calls may overlap: the newest counts, and one that still waits for packages raises `ReplacedError`.
         """
         supervisor, discovery, depot = self._supervisor, self._discovery, self._depot
         assert supervisor is not None, "reloads follow the start"
         assert depot is not None, "reloads follow the start"
         assert discovery is not None, "reloads follow the start"
-        before, self._config = self._config, config
-        depot.use_hosts(config)
+        # One that cannot be read would keep `apply` from correcting it.
+        lock = self.files.read_lock(config.lock)
+
+        self._in_force.offer(config)
+        wanted = Wanted(picker, binding_options(config), config.types, binding_keys(config))
         try:
-            # One that cannot be read would keep `apply` from correcting it.
-            lock = self._lock_lines()
-            await supervisor.adopt(Wanted(picker, binding_options(config), config.types, binding_keys(config)))
+            await supervisor.adopt(wanted, in_force=lambda: self._in_force.take(config))
         except BaseException:
-            self._config = before
-            depot.use_hosts(before)
+            self._in_force.give_up(config)
+            supervisor.look()
             raise
         if lock is not None:
-            await self._first_lock(depot, lock)
-        discovery.configure(configured_endpoints(config.endpoints))
+            await self.files.first_lock(depot.world, lock)
+        # A newer one may be in force by now.
+        discovery.configure(configured_endpoints(self._config.endpoints))
         self._metrics.reload("applied")
 
     def report_problems(self, problems: tuple[Problem, ...]) -> None:
@@ -427,23 +427,23 @@ class Host:
         """A configuration file was saved and says what it said before."""
         self._metrics.reload("unchanged")
 
+    @property
+    def background(self) -> Background:
+        """For what runs beside this host."""
+        return self._background
+
     # -- status ----------------------------------------------------------------------------------
 
     def status(self) -> Mapping[str, object]:
         """The status page."""
-        return self._status.render(self._not_ready, self._problems)
+        return self._status.render(self._not_ready, self._known_problems())
 
-    def replaced(self) -> None:
-        """A successor accepts requests: this host does so no more."""
-        self._is_replaced = True
+    def _known_problems(self) -> tuple[Problem, ...]:
+        return (*self._problems, *self._standing, *self.files.problems, *self._background.problems())
 
-
-@dataclass(frozen=True, slots=True)
-class HeldBack:
-    """A change of the configuration that waits: the names of what differs, and what puts it in force."""
-
-    changes: Sequence[str]
-    apply: Callable[[], Awaitable[None]]
+    def replaced(self, passing: PassingOn) -> None:
+        """A successor accepts requests: this host does so no more, and gives up its connections."""
+        self._passing = passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,8 +476,8 @@ class _Place:
         await self.depot.resume()
         self.supervisor.thaw()
 
-    def leave(self) -> None:
-        self.host.replaced()
+    def leave(self, passing: PassingOn) -> None:
+        self.host.replaced(passing)
         self.stop.set()
 
 

@@ -14,7 +14,9 @@ from typing import Final
 
 from hotbay_sdk.protocol import Method
 
-__all__ = ["CAPABILITIES", "Capability", "capability_of", "grant_command", "unknown_capabilities"]
+from hotbay.errors import InputError, Problem
+
+__all__ = ["CAPABILITIES", "Capability", "capability_of", "check_grant", "grant_command", "unknown_capabilities"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,25 @@ def unknown_capabilities(names: Iterable[str]) -> Mapping[str, str]:
     """Those of `names` that allow nothing in this host, each with the name that is likely meant, if there is one."""
     wrong = [name for name in names if name not in CAPABILITIES]
     return {name: next(iter(get_close_matches(name, CAPABILITIES, n=1)), "") for name in wrong}
+
+
+def check_grant(names: Iterable[str], *, asked: Iterable[str]) -> None:
+    """Raise `InputError` for names that are no capability here and that no build of the plugin has `asked` for."""
+    known = list(dict.fromkeys([*CAPABILITIES, *sorted(asked)]))
+    problems = [
+        Problem(
+            "CONFIG_INVALID",
+            "there is no such capability",
+            path="capabilities",
+            expected=", ".join(known),
+            found=name,
+            hint=f"did you mean '{near[0]}'?" if (near := get_close_matches(name, known, n=1)) else "name one of those",
+        )
+        for name in names
+        if name not in known
+    ]
+    if problems:
+        raise InputError(problems)
 
 
 def grant_command(plugin_id: str, capability: str, granted: Iterable[str] = ()) -> str:

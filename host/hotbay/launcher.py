@@ -21,11 +21,11 @@ LOGS_KEPT: Final = 4
 
 
 class Launcher:
-    """See the module. `config` is the configuration in force at each call; `records` is the folder of process records."""
+    """See the module. `config` is what holds for a routine at each call; `records` is the folder of process records."""
 
     def __init__(
         self,
-        config: Callable[[], HostConfig],
+        config: Callable[[str], HostConfig],
         state: StateDirectory,
         interpreter_of: Callable[[str], str],
         records: str,
@@ -38,7 +38,7 @@ class Launcher:
 
     def spec(self, name: str, manifest: Manifest, site: Path, number: int) -> LaunchSpec:
         """How to start a package for a routine."""
-        config = self._config()
+        config = self._config(name)
         entry = entry_of(config, name)
         return LaunchSpec(
             interpreter=self._interpreter_of(manifest.platform),
@@ -60,7 +60,7 @@ class Launcher:
 
     def options(self, name: str) -> StartOptions:
         """Deadlines and WELCOME's contents."""
-        config = self._config()
+        config = self._config(name)
         return StartOptions(
             configure_timeout_s=entry_of(config, name).ready_s,
             log_level=config.logging.level,

@@ -18,8 +18,7 @@ from hotbay.observe.facts import GenerationFacts, HostFacts, PluginFacts, StoreF
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.package_blobs import Progress
 from hotbay.packages.ref_watch import SourceStatus
-from hotbay.rollout.rows import ErrorShown, Row, phase_text
-from hotbay.rollout.verdicts import Verdict
+from hotbay.rollout.rows import ErrorShown, Row, VerdictShown, phase_text
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import Binding
 from hotbay.scheduling.router import Router
@@ -193,11 +192,15 @@ def _progress(progress: Progress | None) -> Mapping[str, object] | None:
     }
 
 
-def _verdict(verdict: Verdict | None) -> Mapping[str, object] | None:
-    """The figure that decides, or is nearest to it; shares are 0 to 1."""
-    if verdict is None:
+def _verdict(shown: VerdictShown | None) -> Mapping[str, object] | None:
+    """The figure that decides, or is nearest to it, and in which step of which build; shares are 0 to 1."""
+    if shown is None:
         return None
+    verdict = shown.verdict
     return {
+        "phase": str(shown.phase),
+        "rev": shown.of.rev,
+        "digest": shown.of.digest,
         "ruling": str(verdict.ruling),
         "figure": verdict.figure,
         "candidate": verdict.candidate,

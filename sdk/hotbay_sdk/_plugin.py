@@ -128,23 +128,10 @@ class Plugin:
             where = f"plugin {self.name}, type {name}"
             if not name or name in self._types:
                 raise ValueError(f"{where}: a type needs a name of its own")
-            if not 1 <= concurrency <= MAX_CONCURRENCY:
-                raise ValueError(f"{where}: concurrency {concurrency}, expected 1 to {MAX_CONCURRENCY}")
-            made = dict(produces or {})
-            methods = _methods_of(cls, where)
-            declaration = TypeDeclaration(
-                type=name,
-                points=tuple(methods),
-                reads=_checked_reads(reads, where),
-                consumes=_checked_columns(consumes, where, "consumes"),
-                produces=_checked_columns(made, where, "produces"),
-                rowwise=rowwise,
-                concurrency=concurrency,
-                state_versions=_checked_versions(cls, tuple(state_versions), where),
-                needs_restart=needs_restart,
-            )
-            _check_produces(made, methods, where)
-            self._types[name] = PluginType(cls, declaration, methods, made, parameters)
+            self._types[name] = _declared(
+                cls, where, name=name, reads=reads, consumes=consumes, produces=produces, parameters=parameters,
+                rowwise=rowwise, concurrency=concurrency, state_versions=state_versions, needs_restart=needs_restart,
+            )  # fmt: skip
             return cls
 
         return declare
@@ -156,6 +143,40 @@ class Plugin:
 
     def _find(self, name: str) -> PluginType | None:
         return self._types.get(name)
+
+
+def _declared(
+    cls: type,
+    where: str,
+    *,
+    name: str,
+    reads: Iterable[str],
+    consumes: Iterable[str],
+    produces: Mapping[str, str] | None,
+    parameters: type | ParameterParser | None,
+    rowwise: bool,
+    concurrency: int,
+    state_versions: Iterable[int],
+    needs_restart: bool,
+) -> PluginType:
+    """The type as `Plugin.type` describes it, checked; raises as it does."""
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise ValueError(f"{where}: concurrency {concurrency}, expected 1 to {MAX_CONCURRENCY}")
+    made = dict(produces or {})
+    methods = _methods_of(cls, where)
+    declaration = TypeDeclaration(
+        type=name,
+        points=tuple(methods),
+        reads=_checked_reads(reads, where),
+        consumes=_checked_columns(consumes, where, "consumes"),
+        produces=_checked_columns(made, where, "produces"),
+        rowwise=rowwise,
+        concurrency=concurrency,
+        state_versions=_checked_versions(cls, tuple(state_versions), where),
+        needs_restart=needs_restart,
+    )
+    _check_produces(made, methods, where)
+    return PluginType(cls, declaration, methods, made, parameters)
 
 
 def _is_async(method: object) -> bool:

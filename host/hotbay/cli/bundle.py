@@ -2,12 +2,14 @@
 
 Reads the store's own layout, so that it works beside a running host and without one. Every blob is hashed on its way;
 the folder appears under its name whole, or not at all. A blob that is collected meanwhile is an error that says so.
+Builds in quarantine are left out, and named: the host that gets the bundle knows nothing of why they are not run.
 """
 
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +24,8 @@ from hotbay.errors import CapacityError, InputError, PackageError, Problem, prin
 from hotbay.packages.manifest import Manifest, parse_manifest
 from hotbay.packages.oci import DOCUMENT_LIMIT_BYTES, Descriptor, index_bytes, parse_image, parse_index
 from hotbay.store.digests import Digest, hex_of
+from hotbay.store.world.records import Quarantine
+from hotbay.store.world.sqlite import read_world
 
 __all__ = ["Bundled", "bundle_command", "write_bundle"]
 
@@ -32,10 +36,11 @@ _CHUNK_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """What a bundle holds, and how many bytes its blobs have."""
+    """What a bundle holds, how many bytes its blobs have, and what was left out of it."""
 
     manifests: tuple[Manifest, ...]
     size_bytes: int
+    left_out: tuple[Manifest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +50,63 @@ class _Package:
     blobs: tuple[tuple[Digest, int], ...]
 
 
-def bundle_command(out: Path, plugins: Collection[str], config: Path | None, *, as_json: bool) -> None:
+def bundle_command(
+    out: Path, plugins: Collection[str], config: Path | None, *, as_json: bool, with_quarantined: bool = False
+) -> None:
     """Write the bundle of the host with this configuration, and print what is in it. Raises `HostError`."""
-    store = Path(read_host_config(config).state_dir) / STORE
-    bundled = write_bundle(store, out, plugins)
-    packages = [{"plugin": m.id, "version": m.version, "rev": m.rev, "digest": m.digest} for m in bundled.manifests]
+    host = read_host_config(config)
+    state = Path(host.state_dir)
+    held = {} if with_quarantined else quarantine_now(state / host.world.path, wall_s=time.time_ns() / 1e9)
+    bundled = write_bundle(state / STORE, out, plugins, left_out=held)
     if as_json:
-        page = {"out": str(out), "packages": packages, "bytes": bundled.size_bytes}
+        page = {
+            "out": str(out),
+            "packages": [_build_page(manifest) for manifest in bundled.manifests],
+            "bytes": bundled.size_bytes,
+            "left_out": [{**_build_page(manifest), "why": held[manifest.digest]} for manifest in bundled.left_out],
+        }
         click.echo(orjson.dumps(page, option=orjson.OPT_INDENT_2))
         return
+    for manifest in bundled.left_out:
+        click.echo(printable(f"left out: {_build_line(manifest)}: in quarantine, {held[manifest.digest]}"), err=True)
     for manifest in bundled.manifests:
-        click.echo(printable(f"{manifest.id} {manifest.version} rev {manifest.rev} {manifest.digest}"))
-    click.echo(f"{len(packages)} packages, {size(bundled.size_bytes)} -> {click.format_filename(out)}")
+        click.echo(printable(_build_line(manifest)))
+    click.echo(f"{len(bundled.manifests)} packages, {size(bundled.size_bytes)} -> {click.format_filename(out)}")
 
 
-def write_bundle(store: Path, out: Path, plugins: Collection[str] = ()) -> Bundled:
+def _build_page(manifest: Manifest) -> dict[str, object]:
+    return {"plugin": manifest.id, "version": manifest.version, "rev": manifest.rev, "digest": manifest.digest}
+
+
+def _build_line(manifest: Manifest) -> str:
+    return f"{manifest.id} {manifest.version} rev {manifest.rev} {manifest.digest}"
+
+
+def quarantine_now(world: Path, *, wall_s: float) -> Mapping[Digest, str]:
+    """What is in quarantine at this moment, and why; nothing when there is no such world. Blocks. Raises `HostError`."""
+    return {
+        entry.digest: f"{entry.code}: {entry.reason}"
+        for entry in read_world(world).all(Quarantine)
+        if entry.until_s is None or entry.until_s > wall_s
+    }
+
+
+def write_bundle(
+    store: Path, out: Path, plugins: Collection[str] = (), *, left_out: Collection[Digest] = ()
+) -> Bundled:
     """Copy what `store` has complete of these plugins, or of all, to the new folder `out`. Blocks.
+
+    `left_out` are the digests of manifests not to be copied.
 
     Raises:
         InputError: `out` is taken, a plugin has nothing complete, or there is no store.
         PackageError: a blob is not what it should be.
         CapacityError: the copy cannot be written.
     """
-    packages = [package for package in _packages(store) if not plugins or package.manifest.id in plugins]
-    _check(store, out, packages, plugins)
+    found = [package for package in _packages(store) if not plugins or package.manifest.id in plugins]
+    packages = [package for package in found if package.manifest.digest not in left_out]
+    _check(store, out, found, plugins)
+    _check_left(packages, found, plugins)
     aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
     try:
         blobs = {digest: size for package in packages for digest, size in package.blobs}
@@ -86,7 +124,8 @@ def write_bundle(store: Path, out: Path, plugins: Collection[str] = ()) -> Bundl
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return Bundled(tuple(package.manifest for package in packages), sum(blobs.values()))
+    left = tuple(package.manifest for package in found if package.manifest.digest in left_out)
+    return Bundled(tuple(package.manifest for package in packages), sum(blobs.values()), left)
 
 
 def _check(store: Path, out: Path, packages: Collection[_Package], plugins: Collection[str]) -> None:
@@ -104,6 +143,17 @@ def _check(store: Path, out: Path, packages: Collection[_Package], plugins: Coll
         hint = "packages are complete after a host ran them"
         problems.append(Problem("UNKNOWN_PLUGIN", f"nothing is complete in {store}", hint=hint))
     if problems:
+        raise InputError(problems)
+
+
+def _check_left(packages: Collection[_Package], found: Collection[_Package], plugins: Collection[str]) -> None:
+    """Something is left to be carried, of every plugin that was named. Raises `InputError`."""
+    hint = "`hotbay quarantine clear` lets it be run again; --with-quarantined takes it along as it is"
+    problems = [
+        Problem("CONFIG_INVALID", f"everything complete of {plugin!r} is in quarantine", hint=hint)
+        for plugin in sorted({one.manifest.id for one in found} - {one.manifest.id for one in packages})
+    ]
+    if problems and (plugins or not packages):
         raise InputError(problems)
 
 

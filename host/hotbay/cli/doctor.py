@@ -180,7 +180,7 @@ def _world(root: Path, config: HostConfig, holder: str | None) -> Check:
 async def _count(file: Path) -> tuple[int, int]:
     world = await SqliteWorld.open(file)
     try:
-        return sum(map(len, world.view.tables.values())), world.view.revision
+        return world.view.count, world.view.revision
     finally:
         await world.close()
 

@@ -188,16 +188,19 @@ def doctor(config_file: Path | None, output: str) -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("plugins", metavar="[ID]…", nargs=-1)
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig of the host.")
+@click.option("--with-quarantined", is_flag=True, help="Also what is in quarantine here.")
 @_OUTPUT
-def bundle(out: Path, plugins: tuple[str, ...], config_file: Path | None, output: str) -> None:
+def bundle(
+    out: Path, plugins: tuple[str, ...], config_file: Path | None, output: str, *, with_quarantined: bool
+) -> None:
     """Copy complete packages to the new folder OUT, for a host that reaches no source.
 
-    Without ID all of them. The folder is an OCI image layout: name it as `oci_layout` of a source there.
+    Without ID all of them. Builds in quarantine are left out. The folder is an OCI image layout: name it as `oci_layout` of a source there.
     """
     # Imported here because pydantic takes longer to import than most commands to run.
     from hotbay.cli.bundle import bundle_command  # noqa: PLC0415
 
-    bundle_command(out, plugins, config_file, as_json=output == "json")
+    bundle_command(out, plugins, config_file, as_json=output == "json", with_quarantined=with_quarantined)
 
 
 @commands.command()

@@ -22,7 +22,8 @@ P = ParamSpec("P")
 
 _PLUGIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_REV_LIMIT: Final = 2**63 - 1
+_REV_MAX: Final = 2**64 - 1
+"""As that of a manifest, which takes too long to import."""
 _CODES: Final = (
     f"Exits with 0 when it is done, {EXIT_FAILED} when the host refuses, 2 on wrong usage, {EXIT_NO_HOST} when no host "
     f"answers, {EXIT_CONFIG} when a configuration, a plugin or a build that was named is no such thing."
@@ -44,6 +45,15 @@ def _target(context: click.Context, parameter: click.Parameter, value: str) -> s
     return value
 
 
+def _capabilities(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    if value:
+        return value
+    # Imported here because the table names calls of the wire protocol, which no other command needs.
+    from hotbay.capabilities import CAPABILITIES  # noqa: PLC0415
+
+    raise click.UsageError(f"name at least one capability: {', '.join(CAPABILITIES)}", context)
+
+
 def _choice(context: click.Context, parameter: click.Parameter, value: str) -> Choice:
     try:
         return read_choice(value)
@@ -61,9 +71,9 @@ def read_choice(text: str) -> Choice:
     if at and _PLUGIN_ID.fullmatch(plugin):
         if _DIGEST.fullmatch(build):
             return plugin, None, build
-        if build.isascii() and build.isdigit() and len(build) < 20 and int(build) <= _REV_LIMIT:
+        if build.isascii() and build.isdigit() and len(build) <= 20 and int(build) <= _REV_MAX:
             return plugin, int(build), None
-    raise ValueError(f"expected ID@REV or ID@sha256:<64 hex digits>, found {text!r}")
+    raise ValueError(f"expected ID@REV with REV from 0 to {_REV_MAX}, or ID@sha256:<64 hex digits>, found {text!r}")
 
 
 def _asks(command: Callable[Concatenate["Ask", P], None]) -> Callable[..., None]:
@@ -223,7 +233,7 @@ def quarantine_clear(ask: "Ask", target: str) -> None:
 
 @click.command(epilog=_CODES)
 @_plugin
-@click.argument("capabilities", metavar="CAP…", nargs=-1, required=True)
+@click.argument("capabilities", metavar="CAP…", nargs=-1, callback=_capabilities)
 @_asks
 def grant(ask: "Ask", plugin: str, capabilities: tuple[str, ...]) -> None:
     """Allow a plugin these capabilities and no others."""

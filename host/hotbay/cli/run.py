@@ -3,16 +3,17 @@
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.abc
 import click
 
-from hotbay.app import HeldBack, Host, Serving, only_host_error
+from hotbay.app import Host, Serving, only_host_error
 from hotbay.cli.environment import environment
 from hotbay.config.data_parameters import read_data_layer
 from hotbay.config.documents import is_blank
@@ -23,7 +24,9 @@ from hotbay.config.reload import read_content, watch_files
 from hotbay.datalayer.endpoint import format_authority
 from hotbay.errors import HostError, InputError, Place, Problem
 from hotbay.observe.logs import set_up_logging
+from hotbay.operator_files import HeldBack
 from hotbay.process.heap import use_one_heap
+from hotbay.rollout.adoption import ReplacedError
 
 logger = logging.getLogger(__name__)
 
@@ -198,11 +201,16 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
 
 async def follow_files(host: Host, given: Given, loaded: Loaded) -> None:
     """Put each valid change of the configuration files in force; a bad one is reported and changes nothing."""
-    await _Follower(host, given, loaded).follow()
+    follower = _Follower(host, given, loaded)
+    host.files.look = follower.look
+    await host.background.keep("configuration files", follower.follow)
 
 
 class _Follower:
-    """What is in force, and the files to follow: of a bad change those that it names, too, for its correction."""
+    """What is in force, and the files to follow: of a bad change those that it names, too, for its correction.
+
+    Edits are taken beside the watch: one that waits for packages makes way for the next, which has to be seen for that.
+    """
 
     def __init__(self, host: Host, given: Given, loaded: Loaded) -> None:
         self._host = host
@@ -210,49 +218,88 @@ class _Follower:
         self._loaded = loaded
         self._files = dict(loaded.files)
         self._watch = anyio.CancelScope()
+        self._edits = 0
+        self._under_way = 0
 
     async def follow(self) -> None:
-        while self._files:
-            with anyio.CancelScope() as self._watch:
-                await watch_files(tuple(self._files), self._changed, known=self._files)
+        async with anyio.create_task_group() as group:
+            while self._files:
+                with anyio.CancelScope() as self._watch:
+                    await watch_files(tuple(self._files), partial(self._seen, group), known=self._files)
 
-    async def _changed(self, content: FileContent) -> None:
+    async def _seen(self, group: anyio.abc.TaskGroup, content: FileContent) -> None:
+        self._edits += 1
+        group.start_soon(self._changed, content, self._edits)
+
+    def look(self) -> None:
+        """Hold back what the files say at this moment, for who asks before the watch has seen it."""
+        if self._is_manual:
+            try:
+                self._hold_back(load(self._given, may_be_blank=False))
+            except InputError as error:
+                self._host.files.hold_back(error)
+
+    @property
+    def _is_manual(self) -> bool:
+        return self._loaded.host.reload == "manual"
+
+    def _hold_back(self, fresh: Loaded) -> None:
+        changes = _differing(fresh, self._loaded)
+        # What is in force already takes the place of what is on its way.
+        waits = changes or self._under_way
+        self._host.files.hold_back(HeldBack(changes, partial(self._apply, fresh)) if waits else None)
+
+    async def _changed(self, content: FileContent, edit: int) -> None:
         files: dict[Path, str] = {}
+        problems: Sequence[Problem] = ()
         try:
             fresh = load(self._given, files, may_be_blank=False)
-            apply = partial(self._apply, fresh, content)
-            if _same(fresh, self._loaded):
-                self._host.hold_back(None)
+            if _same(fresh, self._loaded) and not self._under_way:
+                self._host.files.hold_back(None)
                 self._host.found_unchanged()
-            elif self._loaded.host.reload == "manual":
-                self._host.hold_back(HeldBack(_differing(fresh, self._loaded), apply))
+            elif self._is_manual:
+                self._hold_back(fresh)
                 logger.info("reload_held_back file=%s: `hotbay apply` puts it in force", content.path)
             else:
-                await apply()
+                await self._apply(fresh)
         except InputError as error:
-            self._host.report_problems(error.problems)
-            for problem in error.problems:
+            problems = error.problems
+            if self._is_manual and edit == self._edits:
+                self._host.files.hold_back(error)
+            for problem in problems:
                 # A person's mistake in a file has a place, not a traceback.
                 logger.warning("reload_refused last_good=kept: %s", problem)
-            files = {**self._loaded.files, **files}
+        except ReplacedError as error:
+            problems = (Problem(error.code, error.message, hint=error.hint),)
+            logger.info("reload_replaced files=%s: %s", content.path, error.message)
         except HostError as error:
-            self._host.report_problems((Problem(error.code, error.message, hint=error.hint),))
+            problems = (Problem(error.code, error.message, hint=error.hint),)
             logger.warning("reload_failed last_good=kept code=%s: %s", error.code, error.message)
+        # Of an older edit nothing is told any more: the files say something else by now.
+        if edit == self._edits:
+            self._end(files, problems)
+
+    def _end(self, files: Mapping[Path, str], problems: Sequence[Problem]) -> None:
+        self._host.report_problems(tuple(problems))
+        if problems:
             files = {**self._loaded.files, **files}
         else:
             self._loaded = replace(self._loaded, files=files)
-            self._host.report_problems(())
         if files.keys() != self._files.keys():
-            self._files = files
+            self._files = dict(files)
             self._watch.cancel()
 
-    async def _apply(self, fresh: Loaded, content: FileContent) -> None:
-        await self._host.adopt(fresh.host, fresh.picker)
+    async def _apply(self, fresh: Loaded) -> None:
+        self._under_way += 1
+        try:
+            await self._host.adopt(fresh.host, fresh.picker)
+        finally:
+            self._under_way -= 1
         for name in _needs_restart(fresh, self._loaded):
             logger.warning("reload_ignored field=%s: it acts at the next start", name)
         _log_warnings(fresh)
         self._loaded = fresh
-        logger.info("reload_applied file=%s", content.path)
+        logger.info("reload_applied files=%s", ",".join(map(str, fresh.files)) or "-")
 
 
 LIVE_FIELDS: Final = frozenset(

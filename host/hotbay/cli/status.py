@@ -198,7 +198,8 @@ def _verdict(verdict: Mapping[str, object]) -> str:
     limit_s = verdict.get("limit_s")
     over = f" over {limit_s * 1000:.3g} ms" if isinstance(limit_s, int | float) else ""
     figure = str(verdict.get("figure")).replace("_", " ")
-    return f"{verdict.get('ruling')}: {figure}{over} {candidate}, of the live one {live}, allowed {bound}"
+    step = f"{verdict['phase']} of rev {verdict.get('rev')}: " if verdict.get("phase") else ""
+    return f"{step}{verdict.get('ruling')}: {figure}{over} {candidate}, of the live one {live}, allowed {bound}"
 
 
 def _mebibytes(count: float) -> str:

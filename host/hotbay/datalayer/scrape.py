@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import anyio
@@ -21,6 +22,7 @@ from hotbay.datalayer.exposition import ExpositionError
 from hotbay.datalayer.extraction import Extraction, extract
 from hotbay.datalayer.metrics_client import MetricsClient, MetricsFetchError
 from hotbay.datalayer.store import EndpointStore
+from hotbay.observe.background import Background
 
 __all__ = ["MIN_INTERVAL_S", "SCRAPE_BUDGET_S", "ScrapeCounts", "Scraper"]
 
@@ -67,6 +69,7 @@ class Scraper:
         port: of the page, instead of the endpoint's own.
         budget_s: time for a whole answer.
         clock: monotonic seconds.
+        background: what a scrape raises that nobody foresaw stays with its endpoint.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Scraper:
         port: int | None = None,
         budget_s: float = SCRAPE_BUDGET_S,
         clock: Callable[[], float] = time.monotonic,
+        background: Background | None = None,
     ) -> None:
         if interval_s < MIN_INTERVAL_S:
             logger.warning("scrape_interval_raised asked_s=%g used_s=%g", interval_s, MIN_INTERVAL_S)
@@ -88,6 +92,7 @@ class Scraper:
         self._port = port
         self._budget_s = budget_s
         self._clock = clock
+        self._background = background or Background()
         self._collectors: dict[str, _Collector] = {}
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -126,7 +131,7 @@ class Scraper:
     def _start(self, tasks: TaskGroup, endpoint: EndpointMetadata) -> None:
         self._retire(endpoint.id)
         collector = self._collectors[endpoint.id] = _Collector(endpoint)
-        tasks.start_soon(self._collect, collector, name=f"scrape {endpoint.id}")
+        tasks.start_soon(self._keep, collector, name=f"scrape {endpoint.id}")
 
     def _retire(self, endpoint_id: str) -> None:
         collector = self._collectors.pop(endpoint_id, None)
@@ -135,17 +140,20 @@ class Scraper:
             collector.retired = True
             collector.scope.cancel()
 
+    async def _keep(self, collector: _Collector) -> None:
+        with collector.scope:
+            await self._background.keep("scrape", partial(self._collect, collector))
+
     async def _collect(self, collector: _Collector) -> None:
         authority = self._authority(collector.endpoint)
         host, port = split_authority(authority)
         client = MetricsClient(host, port, authority=authority, path=self._path)
         try:
-            with collector.scope:
-                due = anyio.current_time()
-                while True:
-                    await self._scrape(collector, client)
-                    due = _next_due(due, self.interval_s, anyio.current_time())
-                    await anyio.sleep_until(due)
+            due = anyio.current_time()
+            while True:
+                await self._scrape(collector, client)
+                due = _next_due(due, self.interval_s, anyio.current_time())
+                await anyio.sleep_until(due)
         finally:
             client.close()
 

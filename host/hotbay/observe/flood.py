@@ -1,8 +1,8 @@
 """How often the host says one thing: at most `LINES_PER_MINUTE` lines in any minute, the rest counted. Pure.
 
-One thing is a key that the caller makes: what happened, to whom, with which code. A key may say `BURST` lines at once
-and then one per `REFILL_S`, which is never more than `BURST + 1` in a minute. Memory is bounded by `KEYS_MAX`: over
-it, the key that was silent for longest is forgotten.
+One thing is a key that the caller makes: what happened, to which version of whom, with which code. A key may say `BURST`
+lines at once and then one per `REFILL_S`, which is never more than `BURST + 1` in a minute. Memory is bounded by `KEYS_MAX`:
+over it, the key that was silent for longest is forgotten.
 """
 
 from collections import OrderedDict

@@ -112,7 +112,7 @@ def subject_and_code(record: logging.LogRecord) -> tuple[str, ...]:
     """What a record says, of whom, and with which code: equal for the records that are one thing again.
 
     Fields come before words of the message, `name=value`. A generation's number is no part of a subject: the next
-    process of a plugin that fails is the same failing thing.
+    process of a plugin that fails is the same failing thing. Another version of it, by the field `digest`, is another.
     """
     text = record.getMessage()
     subject = next((str(found) for name in _SUBJECTS if (found := vars(record).get(name)) is not None), None)
@@ -124,7 +124,8 @@ def subject_and_code(record: logging.LogRecord) -> tuple[str, ...]:
         in_text = _CODE.search(text)
         code = in_text[1] if in_text else ""
     raised = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-    return record.name, str(record.msg), subject.partition("#")[0], str(code), raised
+    digest = vars(record).get("digest", "")
+    return record.name, str(record.msg), subject.partition("#")[0], str(digest), str(code), raised
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

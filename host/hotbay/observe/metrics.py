@@ -50,6 +50,7 @@ class Metrics:
         self.fetches = LabelledCounter(("plugin", "result"))
         self.fetched_bytes = LabelledCounter(("plugin",))
         self.reloads = LabelledCounter(("result",))
+        self.internal_errors = LabelledCounter(("task",))
         self.call_s = LabelledHistogram(("plugin", "point"), CALL_BUCKETS_S)
         self.decision_s = Histogram(DECISION_BUCKETS_S)
         self.ttft_s = Histogram(REQUEST_BUCKETS_S)
@@ -141,6 +142,7 @@ class Metrics:
             ("fetches", "Fetches of packages that ended: complete, or the code of what ended them.", self.fetches),
             ("fetch_bytes", "Bytes of packages that came from sources.", self.fetched_bytes),
             ("config_reloads", "Saved configurations: applied, refused, or unchanged in what they say.", self.reloads),
+            ("internal_errors", "Faults of the host's own code in what it does beside requests.", self.internal_errors),
         ):
             yield counters(name, text, counter)
         yield plugin_counters(self.plugin_counters)

@@ -6,8 +6,13 @@ Deadlines are five times the 1.5 s of the field failures: other work shares the 
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hotbay.cli.run import Given, follow_files, load
+from hotbay.errors import InputError
+from hotbay.observe.background import Background
+from hotbay.operator_files import OperatorFiles
+from hotbay.rollout.adoption import ReplacedError
 
 DEADLINE_S = 7.5
 HOST = "apiVersion: hotbay/v1alpha1\nkind: HostConfig\nstate_dir: /s\n"
@@ -27,11 +32,16 @@ class FakeHost:
     def __init__(self):
         self.adopted = []
         self.problems = ()
+        self.background = Background()
+        self.files = OperatorFiles(lambda: None)
         self._news = anyio.Event()
 
     async def adopt(self, config, picker):
         self.adopted.append((config, picker))
         self._tell()
+
+    def found_unchanged(self):
+        pass
 
     def report_problems(self, problems):
         self.problems = problems
@@ -93,3 +103,126 @@ async def test_c09_emptied_file_changes_nothing_and_is_reported(tmp_path):
         await host.until(lambda: host.adopted and not host.problems)
         assert [str(entry.url) for entry in host.adopted[0][0].endpoints] == ["http://a:2"]
     assert len(host.adopted) == 1
+
+
+async def test_apply_takes_what_the_files_say_now_and_refuses_what_is_wrong_with_them(tmp_path):
+    """Nothing is waited for: the watch need not have seen any of it."""
+    path = tmp_path / "host.yaml"
+    manual = HOST + "reload: manual\n"
+    path.write_text(manual)
+    async with following(path) as host:
+        await anyio.lowlevel.checkpoint()
+        path.write_text(manual + "types: {a: b}\n")
+        assert list(host.files.waiting()) == ["types"]
+        path.write_text(manual + "types: [\n")
+        for refuses in (host.files.apply, host.files.apply):
+            with pytest.raises(InputError, match=r"host\.yaml:\d+:\d+: CONFIG_INVALID"):
+                await refuses()
+        with pytest.raises(InputError, match=r"host\.yaml"):
+            host.files.waiting()
+        assert host.adopted == [], "the valid edit before it is not put in force"
+        path.write_text(manual + "types: {a: c}\n")
+        assert list(await host.files.apply()) == ["types"]
+        assert [config.types for config, _ in host.adopted] == [{"a": "c"}]
+        path.write_text(manual + "types: {a: d}\n")
+        path.write_text(manual + "types: {a: c}\n")
+        assert list(await host.files.apply()) == []
+
+
+async def test_invalid_edit_that_the_watch_saw_waits_in_place_of_the_valid_one_before(tmp_path):
+    path = tmp_path / "host.yaml"
+    manual = HOST + "reload: manual\n"
+    path.write_text(manual)
+    async with following(path) as host:
+        await anyio.lowlevel.checkpoint()
+        host.files.look = lambda: None
+        path.write_text(manual + "types: [\n")
+        await host.until(lambda: host.problems)
+        with pytest.raises(InputError):
+            await host.files.apply()
+        path.write_text(manual)
+        await host.until(lambda: not host.problems)
+        assert list(await host.files.apply()) == []
+
+
+async def test_automatic_reload_has_nothing_that_waits(tmp_path):
+    path = tmp_path / "host.yaml"
+    path.write_text(HOST)
+    async with following(path) as host:
+        await anyio.lowlevel.checkpoint()
+        path.write_text(HOST + "types: [\n")
+        assert list(host.files.waiting()) == list(await host.files.apply()) == []
+
+
+class SlowHost(FakeHost):
+    """Waits with the first configuration until another one comes, as a host does for its packages."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_asked = anyio.Event()
+        self._newer = anyio.Event()
+
+    async def adopt(self, config, picker):
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            await self._newer.wait()
+            raise ReplacedError(["sample"])
+        self._newer.set()
+        await super().adopt(config, picker)
+
+
+@pytest.mark.parametrize("newer", ["types: {a: c}\n", ""], ids=["another", "as before"])
+async def test_newer_edit_takes_the_place_of_one_that_waits_for_packages(tmp_path, newer):
+    path = tmp_path / "host.yaml"
+    path.write_text(HOST)
+    given, host = Given(path), SlowHost()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_files, host, given, load(given))
+        await anyio.lowlevel.checkpoint()
+        path.write_text(HOST + "types: {a: b}\n")
+        with anyio.fail_after(DEADLINE_S):
+            await host.is_asked.wait()
+        path.write_text(HOST + newer)
+        await host.until(lambda: host.adopted)
+        assert [dict(config.types) for config, _ in host.adopted] == [{"a": "c"} if newer else {}]
+        await anyio.lowlevel.checkpoint()
+        assert host.problems == ()
+        tasks.cancel_scope.cancel()
+
+
+async def test_broken_edit_is_told_while_a_valid_one_waits_and_stays_told(tmp_path):
+    path = tmp_path / "host.yaml"
+    path.write_text(HOST)
+    given, host = Given(path), SlowHost()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_files, host, given, load(given))
+        await anyio.lowlevel.checkpoint()
+        path.write_text(HOST + "types: {a: b}\n")
+        with anyio.fail_after(DEADLINE_S):
+            await host.is_asked.wait()
+        path.write_text(HOST + "types: [\n")
+        await host.until(lambda: host.problems)
+        host._newer.set()  # The valid one ends, whatever of it.
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        assert [problem.code for problem in host.problems] == ["CONFIG_INVALID"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_fault_of_our_own_while_a_file_is_taken_over_ends_nothing(tmp_path):
+    path, counted = tmp_path / "host.yaml", []
+    path.write_text(HOST)
+    given, host = Given(path), FakeHost()
+    host.background = Background(counted.append)
+    good, host.adopt = host.adopt, None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_files, host, given, load(given))
+        await anyio.lowlevel.checkpoint()
+        path.write_text(HOST + "types: {a: b}\n")
+        with anyio.fail_after(DEADLINE_S):
+            while not counted:
+                await anyio.lowlevel.checkpoint()
+        host.adopt = good
+        await host.until(lambda: host.adopted)
+        tasks.cancel_scope.cancel()
+    assert set(counted) == {"configuration files"}

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from hotbay.capabilities import CAPABILITIES
 from hotbay.cli.operate import OPERATOR_COMMANDS
 from hotbay.config.host_config import load_host_config
 from hotbay.errors import CapacityError, InputError, PackageError, Problem
@@ -168,7 +169,7 @@ def test_refusal_of_the_host_is_told_with_its_hint(bay, hotbay, error, code):
         "pin @1",
         "pin standard@-1",
         "pin standard@1.0",
-        f"pin standard@{2**63}",
+        f"pin standard@{2**64}",
         "pin standard@sha256:00",
         "unpin a/b",
         "rollback ..",
@@ -183,6 +184,13 @@ def test_wrong_usage_asks_no_host(bay, hotbay, command):
     ended = hotbay(*command.split(), "--socket", bay.socket)
     assert ended.code == 2
     assert ended.err.startswith("Usage: hotbay ")
+    assert bay.operations.calls == []
+
+
+def test_grant_of_nothing_names_what_can_be_granted(bay, hotbay):
+    ended = hotbay("grant", "standard", "--socket", bay.socket)
+    assert ended.code == 2
+    assert f"name at least one capability: {', '.join(CAPABILITIES)}" in " ".join(ended.err.split())
     assert bay.operations.calls == []
 
 

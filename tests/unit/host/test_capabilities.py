@@ -1,7 +1,8 @@
 """The table of capabilities: names that manifests take, and every host call in it once or for everybody."""
 
 import pytest
-from hotbay.capabilities import CAPABILITIES, capability_of, grant_command, unknown_capabilities
+from hotbay.capabilities import CAPABILITIES, capability_of, check_grant, grant_command, unknown_capabilities
+from hotbay.errors import InputError
 from hotbay.packages.manifest import check_label
 from hotbay_sdk.protocol import METHODS, Method
 
@@ -27,6 +28,21 @@ def test_calls_that_are_none_of_the_hosts_need_nothing() -> None:
 @pytest.mark.parametrize(("name", "meant"), [("metrics", "metric"), ("zzz", ""), ("host-calls", "")])
 def test_unknown_names_come_with_what_is_likely_meant(name: str, meant: str) -> None:
     assert unknown_capabilities(["storage", name]) == {name: meant}
+
+
+def test_grant_of_unknown_names_is_refused_with_those_that_are_known() -> None:
+    check_grant(["dial", "storage"], asked=())
+    with pytest.raises(InputError) as caught:
+        check_grant(["dial", "metrics", "zzz"], asked=["zz"])
+    first, second = caught.value.problems
+    assert (first.code, first.found, first.hint) == ("CONFIG_INVALID", "metrics", "did you mean 'metric'?")
+    assert first.expected == ", ".join([*CAPABILITIES, "zz"])
+    assert (second.found, second.hint) == ("zzz", "did you mean 'zz'?")
+
+
+def test_grant_takes_the_names_that_a_build_of_the_plugin_asks_for() -> None:
+    """One of another time's host asks for what allows nothing here, and is not run until it is granted."""
+    check_grant(["gpu", "dial"], asked=["gpu"])
 
 
 def test_command_names_everything_that_shall_be_granted() -> None:

@@ -9,14 +9,14 @@ from hotbay.errors import PackageError, Problem
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.package_blobs import Progress
 from hotbay.packages.ref_watch import SourceState, SourceStatus
-from hotbay.rollout.rows import ErrorShown, Row
+from hotbay.rollout.rows import ErrorShown, Row, VerdictShown
 from hotbay.rollout.state import Phase
 from hotbay.rollout.verdicts import Ruling, Verdict
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.status import StatusPage
 from hotbay.store.budget import DiskUsage
 from hotbay.store.digests import digest_of
-from hotbay.store.world.engine import WorldView
+from hotbay.store.world.changes import view_of
 from hotbay.store.world.records import Quarantine
 
 DIGEST = digest_of(b"x")
@@ -59,7 +59,7 @@ def page():
         candidate=NEXT,
         candidate_pid=80,
         target=NEXT.digest,
-        verdict=Verdict(Ruling.WAIT, "failures", 0.02, 0.01, 0.01),
+        verdict=VerdictShown(Verdict(Ruling.WAIT, "failures", 0.02, 0.01, 0.01), Phase.SHADOW, NEXT),
         progress=Progress("sample", DIGEST, "fetch", 3, 9),
         strikes_until_s=(0.0, 1e12, 1e12),
         retry_at_s=0.0,
@@ -84,6 +84,8 @@ def test_row_tells_what_runs_what_is_tried_and_what_decides(page):
     assert row["candidate"] == {"version": "2.0.0", "rev": 2, "digest": NEXT.digest, "pid": 80}
     assert row["progress"] == {"phase": "fetch", "digest": DIGEST, "bytes": 3, "total_bytes": 9}
     assert row["verdict"]["ruling"] == "wait"
+    # Of the step that it is from: the next one may have begun, or another version.
+    assert [row["verdict"][name] for name in ("phase", "rev", "digest")] == ["shadow", 2, NEXT.digest]
     assert row["last_error"]["message"] == "signal 9 \\x1b[2J"
     assert (other["live"], other["candidate"], other["progress"], other["last_error"]) == (None,) * 4
 
@@ -109,7 +111,7 @@ def test_store_raises_its_alarm(page, limit, alarm):
 async def test_facts_are_those_of_the_page(page):
     page.store = usage
     record = Quarantine(DIGEST, "sample", 1, "CRASHED", "x", 1, 0.0)
-    page.world = lambda: WorldView(1, {"quarantine": {record.key: record}})
+    page.world = lambda: view_of(1, [record])
     facts = page.facts(("starting",), [Problem("X", "y")])
     sample, other = facts.plugins
     assert (facts.ready, facts.problems) == (False, 2)

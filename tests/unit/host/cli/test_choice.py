@@ -4,13 +4,14 @@ from contextlib import suppress
 
 import pytest
 from hotbay.cli.operate import read_choice
+from hotbay.packages.manifest import REV_MAX
 from hypothesis import given
 from hypothesis import strategies as st
 
 _IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
 
 
-@given(_IDS, st.integers(0, 2**63 - 1))
+@given(_IDS, st.integers(0, REV_MAX))
 def test_revision(plugin, rev):
     assert read_choice(f"{plugin}@{rev}") == (plugin, rev, None)
 
@@ -21,11 +22,19 @@ def test_digest(plugin, digest):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "p", "p@", "@1", "p@-1", "p@+1", "p@1.0", "p@²", f"p@{2**63}", "p@" + "0" * 20, "p@sha256:ab", "a b@1"]
+    "text", ["", "p", "p@", "@1", "p@-1", "p@+1", "p@1.0", "p@²", "p@" + "0" * 21, "p@sha256:ab", "a b@1"]
 )
 def test_neither(text):
     with pytest.raises(ValueError, match="expected ID@REV"):
         read_choice(text)
+
+
+def test_revision_has_the_range_of_a_manifest_and_the_refusal_names_it():
+    assert read_choice(f"p@{2**63}") == ("p", 2**63, None)
+    assert read_choice(f"p@{REV_MAX}") == ("p", REV_MAX, None)
+    for rev in (REV_MAX + 1, 10**40):
+        with pytest.raises(ValueError, match=f"expected ID@REV with REV from 0 to {REV_MAX}"):
+            read_choice(f"p@{rev}")
 
 
 def test_id_is_bounded_on_both_sides():

@@ -120,6 +120,10 @@ def test_candidate_and_target_are_named():
             "p: fail: memory 1792 MiB, of the live one 3 MiB, allowed 256 MiB",
         ),
         ({"verdict": {"ruling": "fail", "figure": "x", "candidate": None}}, "p: fail: x –, of the live one –"),
+        (
+            {"verdict": {"ruling": "pass", "figure": "x", "phase": "guard", "rev": 2}},
+            "p: guard of rev 2: pass: x –, of the live one –",
+        ),
         ({"progress": {"phase": "environment", "bytes": 1, "total_bytes": 1}}, "p its environment is built: 1 bytes"),
     ],
 )

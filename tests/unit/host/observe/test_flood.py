@@ -61,6 +61,14 @@ def log():
     made.handler.close()
 
 
+def test_new_version_of_a_plugin_is_heard_though_the_old_one_was_held_back(log):
+    for version in ("old", "new"):
+        for _ in range(50):
+            fields = {"plugin": "sample", "digest": f"sha256:{version}", "code": "CRASHED"}
+            log.say(logging.WARNING, "crashed plugin=%s code=%s", "sample", "CRASHED", thing=version, **fields)
+    assert [line["thing"] for _, line in log.lines] == ["old"] * BURST + ["new"] * BURST
+
+
 def test_z07_plugin_down_and_scrape_failing_for_ten_minutes(log):
     happened = defaultdict(int)
     for tick in range(20 * 600):
@@ -134,6 +142,8 @@ def made(message, *arguments, **fields):
     [
         (made("crashed plugin=%s", "a#1"), made("crashed plugin=%s", "a#2"), True),
         (made("crashed plugin=%s", "a"), made("crashed plugin=%s", "b"), False),
+        (made("crashed plugin=%s", "a", digest="1"), made("crashed plugin=%s", "a", digest="2"), False),
+        (made("bad source=%s digest=%s", "a", "1"), made("bad source=%s digest=%s", "a", "2"), True),
         (made("crashed plugin=%s", "a", code="X"), made("crashed plugin=%s", "a", code="Y"), False),
         (made("failed source=%s code=%s", "a", "X"), made("failed source=%s code=%s", "a", "Y"), False),
         (made("started pid=%s", 1, plugin="a#1"), made("started pid=%s", 2, plugin="a#2"), True),

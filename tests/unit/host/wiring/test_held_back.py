@@ -1,50 +1,116 @@
-"""Changes of the configuration that wait to be applied."""
+"""What of the operator's files waits, and the lock whose file cannot be used."""
 
 from pathlib import Path
 
 import pytest
-from hotbay.app import HeldBack, Host
-from hotbay.config.host_config import load_host_config
-from hotbay.config.picker_config import load_picker_config
-from hotbay.errors import CapacityError
+from hotbay.errors import CapacityError, InputError, Problem
+from hotbay.operator_files import HeldBack, OperatorFiles
+from hotbay.store.digests import Digest
+from hotbay.store.world.engine import Put
+from hotbay.store.world.memory import MemoryWorld
+from hotbay.store.world.records import Locked
 
-CONFIG = "apiVersion: hotbay/v1alpha1\nkind: HostConfig\nstate_dir: state\nlisten: {http: '127.0.0.1:0'}\nsources: []\n"
-PICKER = (
-    "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: []\n"
-    "schedulingProfiles:\n- name: default\n  plugins: []\n"
+pytestmark = pytest.mark.anyio
+LINE = Locked("sample", "python-cp311-linux-x86_64", Digest("sha256:" + "ab" * 32), 1, "")
+LOCK = (
+    "apiVersion: hotbay/v1alpha1\nkind: Lock\npackages:\n"
+    f"- {{id: sample, platform: python-cp311-linux-x86_64, digest: '{LINE.digest}', rev: 1, signer: ''}}\n"
 )
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    config = load_host_config(CONFIG, file="host.yaml", base_directory=tmp_path, environment={}, is_root=False)
-    return Host(config, load_picker_config(PICKER, file="picker.yaml"), picker_directory=tmp_path)
+def lock(tmp_path: Path) -> Path:
+    return tmp_path / "hotbay.lock"
 
 
-@pytest.mark.anyio
-async def test_change_that_cannot_be_applied_waits_on(host: Host) -> None:
+@pytest.fixture
+def files(lock: Path) -> OperatorFiles:
+    return OperatorFiles(lambda: lock)
+
+
+async def fine() -> None: ...
+
+
+async def test_change_that_cannot_be_applied_waits_on(files: OperatorFiles) -> None:
     async def fail() -> None:
         raise CapacityError("UNAVAILABLE", "not now")
 
-    first = HeldBack(("first",), fail)
-    host.hold_back(first)
-    with pytest.raises(CapacityError):
-        await host._apply()
-    assert host._held_back is first
+    files.hold_back(HeldBack(("first",), fail))
+    for _ in range(2):
+        with pytest.raises(CapacityError):
+            await files.apply()
+        assert files.waiting() == ("first",)
 
 
-@pytest.mark.anyio
-async def test_change_that_came_while_another_failed_to_apply_is_the_one_that_waits(host: Host) -> None:
-    async def fine() -> None: ...
-
+async def test_change_that_came_while_another_failed_to_apply_is_the_one_that_waits(files: OperatorFiles) -> None:
     newer = HeldBack(("newer",), fine)
 
     async def fail() -> None:
-        host.hold_back(newer)
+        files.hold_back(newer)
         raise CapacityError("UNAVAILABLE", "not now")
 
-    host.hold_back(HeldBack(("first",), fail))
+    files.hold_back(HeldBack(("first",), fail))
     with pytest.raises(CapacityError):
-        await host._apply()
-    assert host._held_back is newer
-    assert list(await host._apply()) == ["newer"]
+        await files.apply()
+    assert files.waiting() == ("newer",)
+    assert await files.apply() == ("newer",)
+    assert await files.apply() == ()
+
+
+async def test_file_that_is_wrong_refuses_to_be_shown_and_applied_until_it_is_right(files: OperatorFiles) -> None:
+    files.hold_back(HeldBack(("valid",), fine))
+    files.hold_back(InputError([Problem("CONFIG_INVALID", "bad")]))
+    for _ in range(2):
+        with pytest.raises(InputError, match="bad"):
+            await files.apply()
+        with pytest.raises(InputError, match="bad"):
+            files.waiting()
+    files.hold_back(None)
+    assert files.waiting() == await files.apply() == ()
+
+
+async def test_what_waits_is_looked_for_before_it_is_shown_or_applied(files: OperatorFiles) -> None:
+    names = iter("ab")
+    files.look = lambda: files.hold_back(HeldBack((next(names),), fine))
+    assert files.waiting() == ("a",)
+    assert await files.apply() == ("b",)
+
+
+@pytest.mark.parametrize("content", [None, "kind: Lock\n", "packages: [\n"])
+async def test_lock_of_the_world_stays_in_force_when_its_file_cannot_be_used(
+    files: OperatorFiles, lock: Path, content: str | None
+) -> None:
+    world = MemoryWorld()
+    await world.transact(lambda _: [Put(LINE)])
+    if content is not None:
+        lock.write_text(content)  # noqa: ASYNC240 - a line, in a test
+    await files.obey_lock(world)
+    assert world.view.all(Locked) == (LINE,)
+    problem = files.problems[0]
+    assert problem.place is not None
+    assert problem.place.file == str(lock)
+    assert "the lock that was applied last stays in force" in problem.message
+    with pytest.raises(InputError):
+        files.lock_lines()
+    lock.write_text(LOCK)  # noqa: ASYNC240 - a line, in a test
+    assert files.lock_lines() == (LINE,)
+    assert files.problems == ()
+
+
+async def test_lock_file_that_cannot_be_used_is_an_error_where_the_world_holds_no_lock(
+    files: OperatorFiles, lock: Path
+) -> None:
+    lock.write_text("kind: Lock\n")  # noqa: ASYNC240 - a line, in a test
+    world = MemoryWorld()
+    with pytest.raises(InputError, match=r"hotbay\.lock"):
+        await files.obey_lock(world)
+    lock.write_text(LOCK)  # noqa: ASYNC240 - a line, in a test
+    await files.obey_lock(world)
+    assert world.view.all(Locked) == (LINE,)
+
+
+async def test_lock_ends_with_a_configuration_that_names_none() -> None:
+    world = MemoryWorld()
+    await world.transact(lambda _: [Put(LINE)])
+    await OperatorFiles(lambda: None).obey_lock(world)
+    assert world.view.all(Locked) == ()
