@@ -7,6 +7,7 @@ on stays with the host that had it, or ends with the successor that was to have 
 """
 
 import contextlib
+import errno
 import logging
 import math
 import socket
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 __all__ = ["PassingOn", "passed_on"]
 
 _MESSAGE: Final = b"c"
+_FULL_PAUSE_S: Final = 0.02
 
 
 class PassingOn:
@@ -47,12 +49,22 @@ class PassingOn:
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for connection in self._receive:
                     with connection:
-                        await self._stream.send_fds(_MESSAGE, [connection.fileno()])
+                        await self._pass_on(connection)
                     self.count += 1
         finally:
             self._drop_what_is_left()
             self._done.set()
             logger.info("connections_passed_on count=%d", self.count)
+
+    async def _pass_on(self, connection: socket.socket) -> None:
+        while True:
+            try:
+                return await self._stream.send_fds(_MESSAGE, [connection.fileno()])
+            except anyio.BrokenResourceError as error:
+                # So many descriptors are on their way that the kernel takes no more before some have arrived.
+                if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ETOOMANYREFS:
+                    raise
+            await anyio.sleep(_FULL_PAUSE_S)
 
     def _drop_what_is_left(self) -> None:
         self._send.close()
@@ -61,10 +73,11 @@ class PassingOn:
             self._receive.receive_nowait().close()
         self._receive.close()
 
-    async def finish(self) -> None:
-        """Take none any more; return when those that were taken went, or cannot."""
+    async def finish(self, within_s: float) -> None:
+        """Take none any more; return when those that were taken went, or cannot, or the successor is too slow."""
         self._send.close()
-        await self._done.wait()
+        with anyio.move_on_after(within_s):
+            await self._done.wait()
 
 
 async def passed_on(stream: anyio.abc.UNIXSocketStream) -> AsyncIterator[socket.socket]:

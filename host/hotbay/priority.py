@@ -3,14 +3,19 @@
 Two means, of which a kernel obeys one: the niceness of a process (setpriority(2)), and where sessions are scheduled as
 groups that of its session (`/proc/PID/autogroup`, sched(7)). A plugin's process leads a session of its own.
 
-Invariants: nothing is lowered that could not be raised again; a host's own session is never touched.
+Invariants: nothing is lowered that could not be raised again; a host's own session is never touched. What a process
+started while it gave way is raised with it, as far as it is its child still.
 """
 
+import logging
 import os
 import resource
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["can_give_way", "give_way", "give_way_for_good", "may_raise", "take_part"]
 
@@ -21,6 +26,8 @@ With 10, which is a tenth, versions did not get in any more on a machine that wa
 _LEAST: Final = 20
 _CAP_SYS_NICE: Final = 23
 """linux/capability.h."""
+_ALL_USERS: Final = ["0", "0", "4294967295"]
+"""The map of the first user namespace (user_namespaces(7))."""
 
 
 def give_way(pid: int) -> None:
@@ -42,7 +49,12 @@ def take_part(pid: int) -> None:
 
     Raises `BlockingIOError` when it is to be tried again: a kernel lets a user change one session in 100 ms.
     """
-    _set_threads(pid, os.getpriority(os.PRIO_PROCESS, 0))
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        for each in _family(pid):
+            _set_threads(each, own)
+    except PermissionError as error:
+        logger.warning("priority_kept_low pid=%s: %s", pid, error.strerror)
     _set_group(pid, 0, is_due=True)
 
 
@@ -66,19 +78,31 @@ def may_raise(niceness: int, limit: int, capabilities: int) -> bool:
 
 
 def _effective_capabilities() -> int:
+    """None in a user namespace of its own: what it holds there says nothing about niceness."""
+    if Path("/proc/self/uid_map").read_text(encoding="ascii").split() != _ALL_USERS:
+        return 0
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("CapEff:"):
             return int(line.split()[1], 16)
     return 0
 
 
-def _set_threads(pid: int, niceness: int) -> None:
-    """Niceness is of a thread: one that a thread starts meanwhile has that of its maker."""
-    done: set[int] = set()
+def _family(pid: int) -> Iterator[int]:
+    """A process and what it started, as far as that has it for a parent still (`/proc/PID/task/TID/children`)."""
+    yield pid
     with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text(encoding="ascii").split():
+                yield from _family(int(child))
+
+
+def _set_threads(pid: int, niceness: int) -> None:
+    """Niceness is of a thread: one that a thread starts meanwhile has that of its maker. Raises `PermissionError`."""
+    done: set[int] = set()
+    with suppress(FileNotFoundError, ProcessLookupError):
         while left := {int(name.name) for name in Path(f"/proc/{pid}/task").iterdir()} - done:
             for thread in left:
-                with suppress(ProcessLookupError, PermissionError):
+                with suppress(ProcessLookupError):
                     os.setpriority(os.PRIO_PROCESS, thread, niceness)
             done |= left
 

@@ -94,9 +94,18 @@ class ClientConnection(asyncio.Protocol):
         self.peer = peer[0] if isinstance(peer, tuple) else "-"
         self._quiet_since = self._clock()
         self._deadline = self._quiet_since + (self._limits.keep_alive_s if self._is_kept else self._limits.head_s)
-        if not self._clients.joined(self):
+        if self._is_kept:
+            self._begin_again(is_welcome=self._clients.joined(self))
+        elif not self._clients.joined(self):
             self._waiting.append(Refusal(503, "too-many-connections", "Too many clients are connected."))
             self._advance()
+
+    def _begin_again(self, *, is_welcome: bool) -> None:
+        """A client takes what it is told unasked for the answer to its next request: no word of a refusal."""
+        if not is_welcome:
+            self.cut()
+        elif self._clients.draining:
+            asyncio.get_running_loop().call_soon(self.close_when_idle)
 
     @property
     def may_stay_open(self) -> bool:

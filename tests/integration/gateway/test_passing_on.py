@@ -14,6 +14,7 @@ from hotbay.passing import PassingOn, passed_on
 pytestmark = pytest.mark.anyio
 
 DEADLINE_S = 10.0
+MORE_THAN_A_SOCKET_HOLDS = 2000
 GET = b"GET /health HTTP/1.1\r\nHost: g\r\n\r\n"
 
 
@@ -70,7 +71,7 @@ async def test_kept_connections_change_gateways_between_two_requests(start_named
         await half.chat()
         assert await content(half) == "new"
         assert await draining is True
-        await passing.finish()
+        await passing.finish(DEADLINE_S)
         assert passing.count == 3
         await pair[0].aclose()
         await taking
@@ -89,7 +90,7 @@ async def test_what_arrives_on_the_way_is_answered_by_the_successor(start_named,
         tasks.create_task(passing.run())
         taking = tasks.create_task(new.gateway.take_over(passed_on(pair[1])))
         assert await content(client) == "new"
-        await passing.finish()
+        await passing.finish(DEADLINE_S)
         await pair[0].aclose()
         await taking
 
@@ -110,3 +111,70 @@ async def test_a_successor_that_is_gone_takes_nothing(start_named, pair):
         assert not passing.put(second)
         assert await old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put) is True
         assert await client.rest() == b""
+
+
+async def test_a_successor_that_reads_nothing_holds_nobody_up(pair):
+    passing = PassingOn(pair[0])
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(passing.run())
+        for _ in range(MORE_THAN_A_SOCKET_HOLDS):
+            assert passing.put(socket.socket())
+        await passing.finish(0.05)
+        assert not running.done()
+        running.cancel()
+    assert passing.count < MORE_THAN_A_SOCKET_HOLDS
+
+
+async def test_one_too_many_is_ended_without_a_word(start, start_named, pair):
+    old, new = await start_named("old"), await start(limits=GatewayLimits(tick_s=0.02, connections=1))
+    await new.client()
+    await new.until(lambda: new.metrics.client_connections == 1)
+    client = await old.client()
+    await client.chat()
+    assert await content(client) == "old"
+    passing = PassingOn(pair[0])
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(passing.run())
+        taking = tasks.create_task(new.gateway.take_over(passed_on(pair[1])))
+        assert await old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put) is True
+        assert await client.rest() == b""
+        await passing.finish(DEADLINE_S)
+        await pair[0].aclose()
+        await taking
+
+
+async def test_what_comes_to_a_gateway_that_drains_goes_on_to_the_next(start_named, pair):
+    old, new = await start_named("old"), await start_named("new")
+    client = await old.client()
+    await client.chat()
+    assert await content(client) == "old"
+    # A gateway in between drains already: what it is given, it gives on.
+    kept: list[socket.socket] = []
+
+    def keep(connection: socket.socket) -> bool:
+        kept.append(connection)
+        return True
+
+    passing = PassingOn(pair[0])
+    between = await start_named("between")
+    busy = await between.client()
+    await busy.send(GET[:10])
+    await between.until(lambda: any(each._reader.phase is Phase.HEAD for each in between.gateway._connections))
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(passing.run())
+        draining = tasks.create_task(between.gateway.drain(2 * DEADLINE_S, pass_on=keep))
+        taking = tasks.create_task(between.gateway.take_over(passed_on(pair[1])))
+        assert await old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put) is True
+        await between.until(lambda: len(kept) == 1)
+        await passing.finish(DEADLINE_S)
+        await pair[0].aclose()
+        await taking
+        busy.close()
+        await draining
+
+    async def given():
+        yield kept.pop()
+
+    await new.gateway.take_over(given())
+    await client.chat()
+    assert await content(client) == "new"

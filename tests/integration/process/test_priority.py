@@ -36,6 +36,7 @@ def own() -> int:
 
 async def test_what_gives_way_takes_part_when_told(start_plugin, own):
     running = await start_plugin(WAITS)
+    await running.hello()
     before = levels(running.child.pid)
     running.child.give_way(600)
     lowered = levels(running.child.pid)
@@ -49,14 +50,37 @@ async def test_what_gives_way_takes_part_when_told(start_plugin, own):
 
 async def test_what_gives_way_takes_part_by_itself_in_time(start_plugin, own):
     running = await start_plugin(WAITS)
+    await running.hello()
     before = levels(running.child.pid)
     running.child.give_way(0.05)
     await wait_until(lambda: levels(running.child.pid) == before)
     assert max(before) == own
 
 
+STARTS_ANOTHER = """
+import os, subprocess, sys
+from hotbay_sdk._serve import say
+def main(*links):
+    os.read(links[2], 1)
+    other = subprocess.Popen([sys.executable, "-I", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    say(links[2], other.pid)
+    os.read(links[2], 1)
+"""
+
+
+async def test_what_a_process_started_meanwhile_takes_part_with_it(start_plugin, own):
+    running = await start_plugin(STARTS_ANOTHER)
+    running.child.give_way(600)
+    await running.hello()
+    running.child.control.send(b"x")
+    other = await running.said()
+    running.child.take_part()
+    await wait_until(lambda: levels(running.child.pid) == levels(other) == {own})
+
+
 async def test_what_gave_way_may_end_meanwhile(start_plugin):
     running = await start_plugin(WAITS)
+    await running.hello()
     running.child.give_way(600)
     await running.child.stop(0)
     running.child.take_part()
