@@ -21,6 +21,8 @@ from hotbay.packages.manifest import Blob, Manifest, ProtocolRange, host_platfor
 from hotbay.store.blobs import BlobStore
 from hotbay.store.digests import digest_of
 
+from tests.integration.packages.remote.token_service import ISSUER, SERVICE, TokenService, token_service
+
 WAIT_S = 30.0
 """Deadline of waits for what takes well below a second on a machine of its own."""
 
@@ -228,7 +230,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _run_registry(folder: Path, *, htpasswd: Path | None) -> Iterator[str]:
+def _run_registry(folder: Path, auth: dict[str, object] | None = None) -> Iterator[str]:
     binary = shutil.which("docker-registry")
     if binary is None:
         pytest.skip("docker-registry is not installed (Debian: docker-registry)")
@@ -240,8 +242,8 @@ def _run_registry(folder: Path, *, htpasswd: Path | None) -> Iterator[str]:
             "storage": {"filesystem": {"rootdirectory": str(folder / "data")}, "delete": {"enabled": True}},
             "http": {"addr": f"127.0.0.1:{port}", "secret": "of these tests"},
         }
-        if htpasswd is not None:
-            config["auth"] = {"htpasswd": {"realm": "tests", "path": str(htpasswd)}}
+        if auth is not None:
+            config["auth"] = auth
         # JSON is YAML.
         (folder / "config.yml").write_text(json.dumps(config))
         command = [binary, "serve", str(folder / "config.yml")]
@@ -275,7 +277,7 @@ def registry_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def registry(registry_data: Path) -> Iterator[Registry]:
     """Debian's registry, open to everybody. Repositories are the tests' to name apart."""
-    for host in _run_registry(registry_data, htpasswd=None):
+    for host in _run_registry(registry_data):
         yield Registry(host)
 
 
@@ -287,8 +289,23 @@ def locked_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regist
     users.write_text(f"{USER}:{bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(rounds=4)).decode()}\n")
     secret = folder / "password"
     secret.write_text(f"{PASSWORD}\n")
-    for host in _run_registry(folder, htpasswd=users):
+    for host in _run_registry(folder, {"htpasswd": {"realm": "tests", "path": str(users)}}):
         yield Registry(host, USER, secret)
+
+
+@pytest.fixture(scope="session")
+def token_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Registry, TokenService]]:
+    """The same, which trusts the tokens of a service; the service knows one user."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("tokens")
+    secret = folder / "password"
+    secret.write_text(f"{PASSWORD}\n")
+    with token_service(folder, USER, PASSWORD) as (service, certificate):
+        realm = f"http://127.0.0.1:{service.server_address[1]}/token"
+        auth = {"realm": realm, "service": SERVICE, "issuer": ISSUER, "rootcertbundle": str(certificate)}
+        for host in _run_registry(folder, {"token": auth}):
+            yield Registry(host, USER, secret), service
 
 
 # -- packages -------------------------------------------------------------------------------------

@@ -291,6 +291,33 @@ async def test_a_locked_registry_takes_the_right_password_only(
     await source.close()
 
 
+async def test_a_registry_with_a_token_service_takes_its_tokens_only(
+    token_registry, write_sample, push, pull, store, tmp_path
+) -> None:
+    registry, service = token_registry
+    manifest = write_sample(tmp_path / "p")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("guess")
+    good, bad = (Credentials(registry.user, file) for file in (registry.password_file, wrong))
+    target = f"{registry.host}/plugins/sample"
+
+    for auth in (None, bad):
+        with pytest.raises(PackageError, match="HTTP 401") as caught:
+            await push(tmp_path / "p", target, auth=auth)
+        assert caught.value.hint == "Correct the credentials."
+    assert service.given == 0
+    await push(tmp_path / "p", target, auth=good)
+    assert set(service.asked) == {"repository:plugins/sample:pull,push"}
+
+    service.asked.clear()
+    assert await offered(target, auth=good) == [manifest]
+    assert set(service.asked) == {"repository:plugins/sample:pull"}
+    source = RegistrySource("remote", target, auth=good)
+    await pull(source, manifest.blobs[0])
+    assert store.has(manifest.blobs[0].digest)
+    await source.close()
+
+
 async def test_only_what_is_new_is_read_again(repository, write_sample, push, tmp_path) -> None:
     asked: list[tuple[str, str]] = []
 
