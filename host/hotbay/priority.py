@@ -1,4 +1,4 @@
-"""A process that prepares something gives way to those that serve: it has the CPU that they leave.
+"""A process that prepares something gives way to those that serve: it has the CPU that they leave, for a while.
 
 Two means, of which a kernel obeys one: the niceness of a process (setpriority(2)), and where sessions are scheduled as
 groups that of its session (`/proc/PID/autogroup`, sched(7)). A plugin's process leads a session of its own.
@@ -7,6 +7,7 @@ Invariants: nothing is lowered that could not be raised again; a host's own sess
 started while it gave way is raised with it, as far as it is its child still.
 """
 
+import asyncio
 import logging
 import os
 import resource
@@ -17,7 +18,7 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["can_give_way", "give_way", "give_way_for_good", "may_raise", "take_part"]
+__all__ = ["GIVES_WAY_S", "GivingWay", "can_give_way", "give_way", "may_raise", "take_part"]
 
 NICENESS: Final = 5
 """A quarter of the CPU beside one process that always wants it: `sched_prio_to_weight` has 335 for it and 1024 for 0.
@@ -30,18 +31,44 @@ _ALL_USERS: Final = ["0", "0", "4294967295"]
 """The map of the first user namespace (user_namespaces(7))."""
 
 
+GIVES_WAY_S: Final = 3.0
+"""How long at most: on a machine that is busy all the time a version gets in all the same. Less than what a plugin has to
+say HELLO."""
+_TRY_AGAIN_S: Final = 0.1
+
+
+class GivingWay:
+    """A session leader of this host's that gives way from now on until `end`, for `at_most_s`. For the loop's thread."""
+
+    def __init__(self, pid: int, at_most_s: float = GIVES_WAY_S) -> None:
+        self._pid = pid
+        self._loop = asyncio.get_running_loop()
+        give_way(pid)
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(at_most_s, self.end)
+
+    def end(self) -> None:
+        """The process is as all others. Idempotent."""
+        if self._timer is None:
+            return
+        self.forget()
+        try:
+            take_part(self._pid)
+        except BlockingIOError:
+            self._timer = self._loop.call_later(_TRY_AGAIN_S, self.end)
+
+    def forget(self) -> None:
+        """The process is gone: its number means nobody, or somebody else. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def give_way(pid: int) -> None:
     """Lower a session leader of this host's, as far as `take_part` can undo it. One that is gone is left alone."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
     _set_group(pid, NICENESS)
     if _may_raise(own):
         _set_threads(pid, max(own, NICENESS))
-
-
-def give_way_for_good(pid: int) -> None:
-    """The same for a process that never serves."""
-    _set_group(pid, NICENESS)
-    _set_threads(pid, max(os.getpriority(os.PRIO_PROCESS, 0), NICENESS))
 
 
 def take_part(pid: int) -> None:

@@ -1,6 +1,6 @@
 """Runs uv and pip: found beside the host, bounded in time and output, killed with all that they started.
 
-They give way to the processes that serve.
+For a while they give way to the processes that serve.
 """
 
 import logging
@@ -19,7 +19,7 @@ import uv
 from anyio.abc import Process
 
 from hotbay.errors import CapacityError
-from hotbay.priority import give_way_for_good
+from hotbay.priority import GivingWay
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ async def run_tool(
         process = await anyio.open_process(
             argv, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True
         )
-    give_way_for_good(process.pid)
+    giving_way = GivingWay(process.pid)
     try:
         with anyio.fail_after(timeout_s):
             output = await _output(process)
@@ -81,6 +81,8 @@ async def run_tool(
             hint="The machine or its network is slow; it is safe to try again.",
             details={"command": list(argv)},
         ) from error
+    finally:
+        giving_way.forget()
     assert process.returncode is not None, "it was waited for"
     return ToolResult(process.returncode, output.decode(errors="replace"))
 

@@ -28,7 +28,7 @@ import anyio
 from hotbay_sdk.protocol import ErrorCode
 
 from hotbay.errors import CapacityError, HostError, PluginFault
-from hotbay.priority import give_way, take_part
+from hotbay.priority import GIVES_WAY_S, GivingWay
 from hotbay.process.isolation import find_level
 from hotbay.process.launch import ChannelDescriptors, LaunchSpec, command, environment
 from hotbay.process.leftovers import CHANNEL_VARIABLE, record_process
@@ -41,8 +41,6 @@ logger = logging.getLogger(__name__)
 TAIL_CHARS: Final = 4 * 1024
 KILL_TIMEOUT_S: Final = 5.0
 """How long a process may take to go after SIGKILL; longer means that the kernel holds it."""
-TRY_AGAIN_S: Final = 0.1
-"""When a priority is tried to be raised again that could not be."""
 
 _OUT_OF: Final = {
     errno.EAGAIN: "processes",
@@ -105,7 +103,7 @@ class Child:
         self._exit: Exit | None = None
         self._exited = anyio.Event()
         self._terminated = False
-        self._takes_part: asyncio.TimerHandle | None = None
+        self._giving_way: GivingWay | None = None
         self._pumps = [
             Pump(fd, LogStream(log, name, self.pid)) for name, fd in (("stdout", ends.stdout), ("stderr", ends.stderr))
         ]
@@ -167,22 +165,15 @@ class Child:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signum)
 
-    def give_way(self, at_most_s: float) -> None:
-        """Leave the CPU to processes that serve, until `take_part` or for so long: a busy machine delays no start for ever."""
-        give_way(self.pid)
-        self._takes_part = self._loop.call_later(at_most_s, self.take_part)
+    def give_way(self, at_most_s: float = GIVES_WAY_S) -> None:
+        """Leave the CPU to processes that serve, until `take_part` or for so long."""
+        if self._exit is None:
+            self._giving_way = GivingWay(self.pid, at_most_s)
 
     def take_part(self) -> None:
         """Undo `give_way`. Idempotent."""
-        if self._takes_part is None:
-            return
-        self._takes_part.cancel()
-        self._takes_part = None
-        if self._exit is None:
-            try:
-                take_part(self.pid)
-            except BlockingIOError:
-                self._takes_part = self._loop.call_later(TRY_AGAIN_S, self.take_part)
+        if self._giving_way is not None:
+            self._giving_way.end()
 
     def kill_group(self) -> None:
         """SIGKILL the process and its whole group; does nothing once it ended, the group died with it."""
@@ -230,8 +221,9 @@ class Child:
         os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        if self._takes_part is not None:
-            self._takes_part.cancel()
+        if self._giving_way is not None:
+            self._giving_way.forget()
+            self._giving_way = None
         by_code = found.si_code == os.CLD_EXITED
         # Popen is told that its process was reaped: it would wait for that number again when it is collected.
         self._process.returncode = found.si_status if by_code else -found.si_status

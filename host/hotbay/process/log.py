@@ -29,11 +29,17 @@ LINES_PER_FEED: Final = 64
 
 
 class LogLine(NamedTuple):
-    """One line that was kept. `at_s` is of the sink's clock; `stream` is `stdout`, `stderr` or `host`."""
+    """One line that was kept. `at_s` is of the sink's clock; `stream` is `stdout`, `stderr` or `host`.
+
+    `pid` is 0 where the host speaks; `generation` and `rev` are None where the sink was not told them.
+    """
 
     at_s: float
     stream: str
     text: str
+    pid: int = 0
+    generation: int | None = None
+    rev: int | None = None
 
 
 def escape(raw: bytes) -> str:
@@ -48,12 +54,16 @@ class LogSink:
     """The log of one plugin process. Owned by the event loop's thread; nothing here waits for anything.
 
     Lines go to the logger `hotbay.plugin.<name>`, `<name>` being the label up to `#`: loggers live for
-    ever, so a generation's number is a field (`plugin`) and no logger's name. `records` says which lines are
+    ever, so a generation's number is a field (`plugin`) and no logger's name. What the label says behind `#`, and `rev`,
+    are told with each line. `records` says which lines are
     one record and at which level; the lines below a record's first are its field `traceback`.
     """
 
-    def __init__(self, label: str, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, label: str, *, now: Callable[[], float] = time.monotonic, rev: int | None = None) -> None:
         self.label = label
+        number = label.partition("#")[2]
+        self._generation = int(number) if number.isdecimal() else None
+        self._rev = rev
         self.dropped_bytes = 0
         self._now = now
         self._logger = logging.getLogger(f"hotbay.plugin.{label.partition('#')[0]}")
@@ -66,7 +76,7 @@ class LogSink:
 
     def lines(self) -> list[LogLine]:
         """Return the kept lines, oldest first; a gap that is still open ends the list."""
-        gap = [LogLine(self._now(), "host", _marker(self._gap_bytes))] if self._gap_bytes else []
+        gap = [self._line(self._now(), "host", _marker(self._gap_bytes))] if self._gap_bytes else []
         return [*self._ring, *gap]
 
     def tail(self, chars: int) -> str:
@@ -91,7 +101,7 @@ class LogSink:
         text = escape(raw)
         joiner = self._joiner(stream, pid)
         for start in range(0, len(text) or 1, LINE_BYTES):
-            line = LogLine(at_s, stream, text[start : start + LINE_BYTES])
+            line = self._line(at_s, stream, text[start : start + LINE_BYTES], pid)
             self._keep(line)
             joiner.take(line.text)
         return True
@@ -109,7 +119,7 @@ class LogSink:
     def close_gap(self, *, pid: int = 0) -> None:
         """Write the marker of an open gap, if there is one."""
         if self._gap_bytes:
-            marker = LogLine(self._now(), "host", _marker(self._gap_bytes))
+            marker = self._line(self._now(), "host", _marker(self._gap_bytes))
             self._gap_bytes = 0
             self._keep(marker)
             self.flush()
@@ -120,6 +130,9 @@ class LogSink:
         if key not in self._joiners:
             self._joiners[key] = RecordJoiner(partial(self._forward, stream, pid))
         return self._joiners[key]
+
+    def _line(self, at_s: float, stream: str, text: str, pid: int = 0) -> LogLine:
+        return LogLine(at_s, stream, text, pid, self._generation, self._rev)
 
     def _keep(self, line: LogLine) -> None:
         self._ring.append(line)

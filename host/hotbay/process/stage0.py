@@ -2,8 +2,9 @@
 
 Standard library only. Until GO arrives no code of the package runs, so what ARMED says is the host's
 word. Starts fast on purpose: `posix` is built in where `os` is not, `_ctypes` costs a tenth of
-`ctypes`, `_signal` is built in where `signal` imports enum, and `site` is imported while the host answers. Garbage is not looked for while the SDK is
-imported, and what was imported is never looked through again: it lives as long as the process.
+`ctypes`, `_signal` is built in where `signal` imports enum, and `site` is imported while the host answers. Garbage is not
+looked for while the SDK is imported, and what was imported is never looked through again: it lives as long as the
+process.
 """
 
 import _signal  # type: ignore[import-not-found]  # built in, and typeshed does without it

@@ -156,12 +156,12 @@ class Processes:
         lacking = ungranted(manifest, services.settings(self._name), services.world.view.get(Grant, manifest.id))
         granted = [name for name in manifest.capabilities if name not in lacking]
         lend = partial(services.lend, self._name, spec.label, granted)
-        log = services.launcher.log(self._name, spec.label)
+        log = services.launcher.log(self._name, spec.label, manifest.rev)
         instance = Instance.launch(spec, log, partial(self._on_change, n), lend)
         self._instances[n] = instance
         self._tasks.start_soon(instance.watch)
         if self._gives_way:
-            instance.child.give_way(GIVES_WAY_S)
+            instance.child.give_way()
         options = services.launcher.options(self._name)
         try:
             generation = await instance.handshake(
@@ -261,9 +261,6 @@ class Processes:
             # A cycle that outlived the drain may still name it: it is forgotten with the last lease.
             instance.generation.on_drained(partial(self._services.retired, instance.generation))
 
-
-GIVES_WAY_S: Final = 3.0
-"""How long a start leaves the CPU to others at most: less than what a plugin has to say HELLO."""
 
 HANDOVER_START_S: Final = 10.0
 """What calls that are held back wait for the start of the new version, beside the old one's drain."""

@@ -45,7 +45,7 @@ class NoIsolation:
         if not self._announced:
             self._announced = True
             logger.warning(
-                "NO ISOLATION: plugin processes run with the host's own rights and can read its files and memory "
+                "isolation_none: NO ISOLATION: plugin processes run with the host's own rights and can read its files and memory "
                 "(isolation.level none, first process %s). For development only.",
                 spec.label,
                 extra={"event": "isolation_none", "plugin": spec.label},
