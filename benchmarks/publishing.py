@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from hotbay.errors import HostError
-from hotbay.rollout.state import Phase
+from hotbay.rollout.rows import LIVE
 
 from benchmarks.host import HostProcess
 from benchmarks.packages import write_copy
@@ -111,7 +111,7 @@ class Events:
 
     def wait_idle(self, since: int, *, may_fail: bool = False) -> Event:
         """Wait until a rollout that began after the mark is over, its old process included."""
-        return self.wait(since, "phase", may_fail=may_fail, phase=str(Phase.IDLE))
+        return self.wait(since, "phase", may_fail=may_fail, phase=LIVE)
 
 
 def at_s(event: Event) -> float:

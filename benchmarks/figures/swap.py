@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from hotbay.rollout.rows import LIVE
 from hotbay.rollout.state import Phase
 
 from benchmarks.figure import Bound, Chart, Figure, Goal
@@ -114,7 +115,7 @@ def _there_and_back(host: HostProcess, publisher: Publisher, events: Events) -> 
     published_s = wall_s()
     rev = publish()
     live = events.wait(since, "swapped", rev=rev)
-    seen = events.wait(since, "phase", before=str(Phase.IDLE))
+    seen = events.wait(since, "phase", before=LIVE)
     events.wait(since, "phase", phase=str(Phase.GUARD))
     back, told_s = events.mark(), wall_s()
     host.admin.post("/rollout", {"plugin": PLUGIN, "action": "abort"})
