@@ -29,7 +29,7 @@ from hotbay.datalayer.endpoint_documents import configured_endpoints
 from hotbay.datalayer.scrape import Scraper
 from hotbay.datalayer.store import EndpointStore
 from hotbay.depot import CountedFetcher, Depot, platforms_of
-from hotbay.errors import CapacityError, HostError, Problem
+from hotbay.errors import CapacityError, Problem, only_host_error
 from hotbay.gateway.admin import AdminServer
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
@@ -97,7 +97,6 @@ class Host:
         self._depot: Depot | None = None
         self._router: Router | None = None
         self._discovery: Discovery | None = None
-        self._problems: tuple[Problem, ...] = ()
         self._passing: PassingOn | None = None
         self._standing: list[Problem] = []
         self._background = Background(lambda task: self._metrics.internal_errors.add((task,)), now=time.monotonic)
@@ -170,7 +169,7 @@ class Host:
         await discovery.load()
         router = self._router = self._status.router = Router(self._endpoints, self._metrics)
         self._status.sources, self._status.store = lambda: depot.statuses, lambda: depot.usage
-        self._status.world = lambda: depot.world.view
+        self._status.world = self.files.view = lambda: depot.world.view
         group.start_soon(depot.run)
         with anyio.move_on_after(FIRST_SCAN_S):
             await depot.first_scans()
@@ -213,7 +212,8 @@ class Host:
                         await group.start(admin.run, admin_path)
                         entry.serving(Serving(address, self._metrics, self.status))
                         await predecessor.serving()
-                        group.start_soon(gateway.take_over, predecessor.connections())
+                        taking = partial(gateway.take_over, predecessor.connections())
+                        group.start_soon(self._background.guard, "handover", taking)
                     place = _Place(self, gateway, supervisor, depot, entry.stop)
                     handover = HandoverServer(
                         root / HANDOVER_SOCKET, place, off=self._standing.append, background=self._background
@@ -231,7 +231,7 @@ class Host:
                 drain_s = self._config.swap.drain_s
                 await gateway.drain(drain_s, pass_on=None if passing is None else passing.put)
                 if passing is not None:
-                    await passing.finish()
+                    await passing.finish(drain_s)
                 await supervisor.shutdown(drain_s)
             group.cancel_scope.cancel()
 
@@ -295,7 +295,7 @@ class Host:
         )
         deployment = Deployment(router, scheduling, index)
         in_force.is_only_incoming = deployment.is_only_incoming
-        in_force.changed = lambda: depot.use_hosts(in_force.config, incoming=in_force.incoming)
+        in_force.changed = lambda: depot.obey(in_force.config, incoming=in_force.incoming)
         supervisor = self._supervisor = self._status.supervisor = Supervisor(
             depot.world,
             catalog,
@@ -390,36 +390,40 @@ class Host:
 
     # -- reload ----------------------------------------------------------------------------------
 
-    async def adopt(self, config: HostConfig, picker: PickerConfig) -> None:
+    async def adopt(
+        self, config: HostConfig, picker: PickerConfig, *, in_force: Callable[[], None] = lambda: None
+    ) -> None:
         """Put a changed configuration in force, or raise `HostError` with the old one going on.
 
         Until it is in force, nothing that the old one needs learns of it. What only acts at the next start is left as it
-        is. Calls may overlap: the newest counts, and one that still waits for packages raises `ReplacedError`.
+        is. Calls may overlap: the newest counts, and one that still waits for packages raises `ReplacedError`. `in_force`
+        is called in the step in which it is.
         """
         supervisor, discovery, depot = self._supervisor, self._discovery, self._depot
         assert supervisor is not None, "reloads follow the start"
         assert depot is not None, "reloads follow the start"
         assert discovery is not None, "reloads follow the start"
         # One that cannot be read would keep `apply` from correcting it.
-        lock = self.files.read_lock(config.lock)
+        self.files.read_lock(config.lock)
+
+        def take() -> None:
+            self._in_force.take(config)
+            discovery.configure(configured_endpoints(config.endpoints))
+            in_force()
 
         self._in_force.offer(config)
         wanted = Wanted(picker, binding_options(config), config.types, binding_keys(config))
         try:
-            await supervisor.adopt(wanted, in_force=lambda: self._in_force.take(config))
+            await supervisor.adopt(wanted, in_force=take)
         except BaseException:
             self._in_force.give_up(config)
             supervisor.look()
             raise
-        if lock is not None:
-            await self.files.first_lock(depot.world, lock)
-        # A newer one may be in force by now.
-        discovery.configure(configured_endpoints(self._config.endpoints))
         self._metrics.reload("applied")
 
     def report_problems(self, problems: tuple[Problem, ...]) -> None:
         """What is wrong with the configuration files as they are now, for status."""
-        self._problems = problems
+        self.files.refuse(problems)
         if problems:
             self._metrics.reload("refused")
 
@@ -439,7 +443,7 @@ class Host:
         return self._status.render(self._not_ready, self._known_problems())
 
     def _known_problems(self) -> tuple[Problem, ...]:
-        return (*self._problems, *self._standing, *self.files.problems, *self._background.problems())
+        return (*self.files.problems, *self._standing, *self._background.problems())
 
     def replaced(self, passing: PassingOn) -> None:
         """A successor accepts requests: this host does so no more, and gives up its connections."""
@@ -487,11 +491,3 @@ def _open_records(root: Path) -> HostRecords:
         return HostRecords.open(root)
     except OSError as error:
         raise unusable(root, error) from error
-
-
-def only_host_error(errors: ExceptionGroup[Exception]) -> HostError | None:
-    """The one error of a task group, however deep, if it is somebody's to act upon."""
-    inner: Exception = errors
-    while isinstance(inner, ExceptionGroup) and len(inner.exceptions) == 1:
-        inner = inner.exceptions[0]
-    return inner if isinstance(inner, HostError) else None

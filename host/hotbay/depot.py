@@ -35,19 +35,18 @@ from hotbay.store.gc import collect
 from hotbay.store.gc_plan import Demand, GcPlan
 from hotbay.store.layout import keep_index
 from hotbay.store.state_dir import StateDirectory, unusable
-from hotbay.store.world.engine import World
 from hotbay.store.world.held import HeldWorld
-from hotbay.store.world.memory import MemoryWorld
+from hotbay.store.world.opened import in_file, in_memory
 from hotbay.store.world.records import ManifestRef
-from hotbay.store.world.sqlite import SqliteWorld
-from hotbay.store.world.sqlite_errors import NEW_WORLD_LACKS
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["CountedFetcher", "Depot", "platforms_of"]
 
 USAGE_INTERVAL_S: Final = 30.0
-"""How often the room that the store takes is measured: it looks at every file."""
+"""How often the room that packages and environments take is measured if nothing changed: it looks at every file."""
+USAGE_SETTLE_S: Final = 1.0
+"""What was recorded is measured so much later: a change seldom comes alone."""
 COLLECT_INTERVAL_S: Final = 60.0
 """How often a host that knows something new looks for what nothing needs any more: it looks at every file, too."""
 
@@ -81,7 +80,8 @@ class Depot:
         self._keep_versions = config.limits.keep_versions
         self._budget = DiskBudget(self.store, self.environments.present, limit_bytes=config.limits.store_bytes)
         self._interpreters: Mapping[str, str] = {}
-        self.use_hosts(config)
+        self._pinned: frozenset[tuple[str, int | str]] = frozenset()
+        self.obey(config)
         self.fetcher = Fetcher(
             self.store,
             self.environments,
@@ -120,23 +120,15 @@ class Depot:
         background: Background | None = None,
     ) -> Self:
         """Open the world and make the sources, of which none is looked at yet. Raises `HostError`."""
-
-        path = state.root / config.world.path
-
-        async def open_world(*, was_used: bool) -> World:
-            if config.world.engine == "memory":
-                return MemoryWorld()
-            return await SqliteWorld.open(path, must_exist=was_used)
-
-        async def open_again() -> World:
-            # What is in no file has no other place than here.
-            return MemoryWorld(world.view) if config.world.engine == "memory" else await open_world(was_used=True)
-
         sources = make_sources(config.sources, load_extensions())
-        is_lost = state.was_used and config.world.engine != "memory" and not await anyio.to_thread.run_sync(path.exists)
-        # One that was moved away, as the error of a damaged file says, is begun anew; one that is empty was not.
-        world = HeldWorld(await open_world(was_used=state.was_used and not is_lost), open_again)
-        warnings = [_begun_anew(path)] if is_lost else []
+        warnings: tuple[Problem, ...] = ()
+        try:
+            if config.world.engine == "memory":
+                world = in_memory()
+            else:
+                world, warnings = await in_file(state.root / config.world.path)
+        except OSError as error:
+            raise unusable(state.root, error) from error
         try:
             depot = cls(
                 config, state, world, sources,
@@ -152,11 +144,12 @@ class Depot:
         self.store.sweep()
         self.environments.sweep()
 
-    def use_hosts(self, config: HostConfig, *, incoming: HostConfig | None = None) -> None:
-        """Run packages on these interpreters from now on; what runs already goes on as it is.
+    def obey(self, config: HostConfig, *, incoming: HostConfig | None = None) -> None:
+        """Run packages on these interpreters from now on, and keep what is pinned; what runs already goes on as it is.
 
         What only an `incoming` configuration needs can run before that one is in force, on the hosts that it adds.
         """
+        self._pinned = _pinned(config) | (_pinned(incoming) if incoming is not None else frozenset())
         added = _interpreters(incoming) if incoming is not None else {}
         self._interpreters = {**added, **_interpreters(config)}
 
@@ -193,8 +186,9 @@ class Depot:
         for watcher in self.watchers:
             await watcher.first_scan.wait()
 
-    async def _measure(self) -> None:
+    async def _measure(self, *, settle_s: float = USAGE_SETTLE_S) -> None:
         while True:
+            revision = self.world.view.revision
             try:
                 self.usage = await anyio.to_thread.run_sync(self._budget.usage)
             except OSError as error:
@@ -202,7 +196,9 @@ class Depot:
             else:
                 for alarm in self.usage.alarms:
                     logger.warning("store_alarm: %s", alarm)
-            await anyio.sleep(USAGE_INTERVAL_S)
+            with anyio.move_on_after(USAGE_INTERVAL_S):
+                await self.world.changed(revision)
+            await anyio.sleep(settle_s)
 
     async def keep_small(
         self, in_use: Callable[[], Collection[Digest]], *, interval_s: float = COLLECT_INTERVAL_S
@@ -229,7 +225,7 @@ class Depot:
         """
 
         def demand() -> Demand:
-            return Demand(in_use=frozenset(in_use()), fetching=self.fetcher.under_way)
+            return Demand(frozenset(in_use()), self.fetcher.under_way, self._pinned)
 
         async with self._collecting:
             return await collect(
@@ -295,16 +291,13 @@ def platforms_of(config: HostConfig) -> tuple[str, ...]:
     return tuple(_interpreters(config))
 
 
+def _pinned(config: HostConfig) -> frozenset[tuple[str, int | str]]:
+    return frozenset((entry.id, entry.pin) for entry in config.packages if entry.pin is not None)
+
+
 def _interpreters(config: HostConfig) -> dict[str, str]:
     configured = {host.platform: str(host.interpreter or sys.executable) for host in config.hosts}
     return configured or {host_platform(): sys.executable}
-
-
-def _begun_anew(path: Path) -> Problem:
-    message = f"the world {path} was not there, although a host ran here before: a new one is begun"
-    logger.warning("world_begun_anew path=%s: %s", path, NEW_WORLD_LACKS)
-    hint = f"if it was lost, put a copy back and restart; without a copy {NEW_WORLD_LACKS}"
-    return Problem("CONFIG_INVALID", message, path="world.path", hint=hint)
 
 
 def _fetch_limits(config: HostConfig) -> FetchLimits:

@@ -90,3 +90,11 @@ class PluginFault(HostError):
 
 class CapacityError(HostError):
     """Nothing is broken: there is no room now."""
+
+
+def only_host_error(errors: ExceptionGroup[Exception]) -> HostError | None:
+    """The one error of a task group, however deep, if it is somebody's to act upon."""
+    inner: Exception = errors
+    while isinstance(inner, ExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, HostError) else None

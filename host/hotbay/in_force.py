@@ -1,10 +1,12 @@
 """Which configuration holds for whom while another one is on its way. Pure.
 
 Until a configuration is in force, what the one before needs learns nothing of it; what only the new one needs obeys it,
-because it is brought up first. Of several on their way the newest counts.
+because it is brought up first. Of several on their way the newest counts, and when that one is given up, the newest of
+those that are left.
 """
 
 from collections.abc import Callable
+from itertools import takewhile
 
 from hotbay.config.host_config import HostConfig
 
@@ -19,28 +21,33 @@ class InForce:
 
     def __init__(self, config: HostConfig) -> None:
         self.config = config
-        self.incoming: HostConfig | None = None
+        self._on_their_way: list[HostConfig] = []
         self.is_only_incoming: Callable[[str], bool] = lambda name: False
         self.changed: Callable[[], None] = lambda: None
 
+    @property
+    def incoming(self) -> HostConfig | None:
+        """The newest that is on its way."""
+        return self._on_their_way[-1] if self._on_their_way else None
+
     def of(self, name: str) -> HostConfig:
         """What holds for a routine."""
-        if self.incoming is not None and self.is_only_incoming(name):
-            return self.incoming
-        return self.config
+        incoming = self.incoming
+        return incoming if incoming is not None and self.is_only_incoming(name) else self.config
 
     def offer(self, config: HostConfig) -> None:
         """A configuration is on its way."""
-        self.incoming = config
+        self._on_their_way.append(config)
         self.changed()
 
     def take(self, config: HostConfig) -> None:
-        """It is in force. A newer one may be on its way already."""
+        """It is in force, and what was offered before it has made way. A newer one may be on its way already."""
         self.config = config
-        self.give_up(config)
+        newer = takewhile(lambda other: other is not config, reversed(self._on_their_way))
+        self._on_their_way = [*newer][::-1]
+        self.changed()
 
     def give_up(self, config: HostConfig) -> None:
         """It is on its way no more."""
-        if self.incoming is config:
-            self.incoming = None
+        self._on_their_way = [other for other in self._on_their_way if other is not config]
         self.changed()

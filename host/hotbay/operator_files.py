@@ -1,7 +1,9 @@
 """The operator's files beside what is in force: the lock file, and a change of the configuration that waits for `apply`.
 
 - A lock that the world holds stays in force while its file cannot be used. Then the problem is told, and `plan`, `apply`
-  and a reload say what is wrong with the file.
+  and a reload say what is wrong with the file. Of a file that a refused configuration named nothing is told later.
+- A start obeys a first lock at once, and none where the configuration names none. After it a lock that a configuration
+  adds, changes or names no more waits for `apply`, whatever put that configuration in force.
 - What waits is what the files say now. One that is wrong waits as its error, in place of a valid change that it
   followed: what is applied is never older than what the operator saved last.
 """
@@ -15,8 +17,8 @@ from hotbay.config.reload import read_content
 from hotbay.errors import HostError, InputError, Problem
 from hotbay.rollout.adoption import ReplacedError
 from hotbay.rollout.lock_document import lock_changes, read_lock
-from hotbay.store.world.engine import World
-from hotbay.store.world.records import Locked
+from hotbay.store.world.engine import World, WorldView
+from hotbay.store.world.records import Locked, ManifestRef
 
 logger = logging.getLogger(__name__)
 
@@ -25,31 +27,64 @@ __all__ = ["HeldBack", "OperatorFiles"]
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A change of the configuration that waits: the names of what differs, and what puts it in force."""
+    """A change of the configuration that waits: the names of what differs, and what puts it in force.
+
+    `refused`: why that did not work when it was tried last.
+    """
 
     changes: Sequence[str]
     apply: Callable[[], Awaitable[None]]
+    refused: HostError | None = None
 
 
 class OperatorFiles:
     """See the module. `lock_file` names the lock file of the configuration in force, None without one. For the loop's thread.
 
     `look` is called before what waits is shown or applied: whoever follows the files looks at them then and holds back
-    what they say, because a save is noticed a moment after it was made.
+    what they say, because a save is noticed a moment after it was made. `view` is the world as it is, once there is one.
     """
 
     def __init__(self, lock_file: Callable[[], Path | None]) -> None:
         self.look: Callable[[], None] = lambda: None
+        self.view: Callable[[], WorldView | None] = lambda: None
         self._lock_file = lock_file
-        self._lock_problems: tuple[Problem, ...] = ()
+        self._lock_refused: tuple[Path, tuple[Problem, ...]] | None = None
+        self._lock_read: tuple[Path, Sequence[Locked]] | None = None
+        self._refused: tuple[Problem, ...] = ()
         self._held_back: HeldBack | HostError | None = None
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the lock file, as it was when somebody last looked."""
-        return self._lock_problems
+        """What is wrong with the lock file in force, as it was when somebody last looked, and with a reload; each once."""
+        refused = self._lock_refused
+        locks = refused[1] if refused is not None and refused[0] == self._lock_file() else ()
+        told = {(problem.code, problem.place) for problem in locks}
+        waits = [self.lock_waits] if self.lock_waits is not None else []
+        return (*(problem for problem in self._refused if (problem.code, problem.place) not in told), *locks, *waits)
+
+    def refuse(self, problems: Sequence[Problem]) -> None:
+        """What is wrong with the configuration files as they are now, in place of what was before."""
+        self._refused = tuple(problems)
 
     # -- the lock --------------------------------------------------------------------------------
+
+    @property
+    def lock_waits(self) -> Problem | None:
+        """What the configuration in force says of a lock and is not in force, by the file as it was read last."""
+        path, read, view = self._lock_file(), self._lock_read, self.view()
+        if view is None:
+            return None
+        if path is None:
+            if not view.all(Locked):
+                return None
+            message = "the lock stays in force, though the configuration names none any more"
+            return Problem("LOCK_WAITS", message, hint="`hotbay apply` ends it")
+        if read is None or read[0] != path or not lock_changes(view, read[1]):
+            return None
+        message = f"what {path} says is not in force yet"
+        return Problem(
+            "LOCK_WAITS", message, hint="`hotbay plan` shows what it changes, `hotbay apply` puts it in force"
+        )
 
     def lock_lines(self) -> Sequence[Locked] | None:
         """What the lock file says; None without one. Blocks for a small file. Raises `InputError`."""
@@ -58,22 +93,26 @@ class OperatorFiles:
     def read_lock(self, path: Path | None) -> Sequence[Locked] | None:
         """As `lock_lines`, of a file that a configuration about to come into force names."""
         if path is None:
-            self._lock_problems = ()
             return None
         try:
             content = read_content(path)
-            lines = read_lock(content.text(hint="`hotbay lock --out FILE` writes one"), file=str(content.path))
+            view = self.view()
+            known = {ref.digest: ref for ref in view.all(ManifestRef)} if view is not None else {}
+            text = content.text(hint="`hotbay lock --out FILE` writes one")
+            lines = read_lock(text, file=str(content.path), known=known.get)
         except InputError as error:
-            self._lock_problems = tuple(
-                replace(problem, message=f"{problem.message}; the lock that was applied last stays in force")
-                for problem in error.problems
-            )
+            if path == self._lock_file():
+                told = "; the lock that was applied last stays in force"
+                problems = tuple(replace(problem, message=problem.message + told) for problem in error.problems)
+                self._lock_refused = path, problems
             raise
-        self._lock_problems = ()
+        if self._lock_refused is not None and self._lock_refused[0] == path:
+            self._lock_refused = None
+        self._lock_read = path, lines
         return lines
 
     async def obey_lock(self, world: World) -> None:
-        """At a start: the lock that the world holds, or else the file's.
+        """At a start: the lock that the world holds, or else the file's; none where the configuration names no file.
 
         Raises `InputError` for a file that cannot be used only where the world holds none.
         """
@@ -84,17 +123,9 @@ class OperatorFiles:
                 raise
             logger.warning("lock_file_refused last_applied=kept: %s", error)
             return
-        await self.first_lock(world, lines)
-
-    async def first_lock(self, world: World, lines: Sequence[Locked] | None) -> None:
-        """A state directory that never had a lock obeys the lock file at once; later changes of it wait to be applied.
-
-        Without a lock file none is in force.
-        """
         wanted = lines or ()
-        if wanted and world.view.all(Locked):
-            return
-        await world.transact(lambda view: lock_changes(view, wanted))
+        if not wanted or not world.view.all(Locked):
+            await world.transact(lambda view: lock_changes(view, wanted))
 
     # -- the configuration -----------------------------------------------------------------------
 
@@ -107,6 +138,8 @@ class OperatorFiles:
         self.look()
         if isinstance(self._held_back, HostError):
             raise self._held_back
+        if self._held_back is not None and self._held_back.refused is not None:
+            raise self._held_back.refused
         return self._held_back.changes if self._held_back is not None else ()
 
     async def apply(self) -> Sequence[str]:

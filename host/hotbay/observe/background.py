@@ -1,7 +1,8 @@
 """What runs beside requests for as long as the host does: a fault of the host's own code in it is told, and ends nothing else.
 
 This is the named boundary around such tasks. What one raises is in the log with its traceback, in a counter, and for a
-while among the host's problems; the task begins again, later each time.
+while among the host's problems; the task begins again, later each time. This holds for an `IllegalTransition`, too, which
+nothing but such a boundary catches: it is to be known, and requests that have no part in it are not to end for it.
 """
 
 import logging

@@ -29,6 +29,7 @@ from hotbay.errors import HostError, PackageError, Place, PluginFault
 from hotbay.process.child import Child, Exit
 from hotbay.process.launch import LaunchSpec
 from hotbay.process.log import LogSink
+from hotbay.rollout.facts import plugin_of
 from hotbay.rollout.lifecycle import InstanceEvent, InstanceState, advance
 from hotbay.rpc.client import PluginClient
 from hotbay.rpc.host_calls import HostCall
@@ -267,8 +268,12 @@ class Instance:
         raise PluginFault(
             str(code),
             f"{self.label} sent no {frame_type.name} within {timeout_s:g} s",
-            hint="see the plugin's log; code at import time and in constructors must not block",
+            hint=f"see `hotbay logs {self._plugin_id}`; code at import time and in constructors must not block",
         )
+
+    @property
+    def _plugin_id(self) -> str:
+        return plugin_of(self.label.partition("#")[0])
 
     def _start_error(self, error: HostError) -> HostError:
         """The start's error, with the exit status and the end of the log where the process just went."""
@@ -277,7 +282,7 @@ class Instance:
             return PluginFault(
                 "START_FAILED",
                 f"{error.message}, raised while its code was imported",
-                hint="the traceback is in the plugin's log",
+                hint=f"`hotbay logs {self._plugin_id}` has the traceback",
                 details={**error.details, **self.child.exit_details()},
             )
         if error.code != ErrorCode.CRASHED or exit_status is None:
@@ -285,7 +290,7 @@ class Instance:
         return PluginFault(
             "START_FAILED",
             f"{self.label} ended before it was READY: {exit_status}",
-            hint=f"the end of its log: {exit_status.stderr_tail[-400:] or '(empty)'}",
+            hint=f"see `hotbay logs {self._plugin_id}`; its end: {exit_status.stderr_tail[-400:] or '(empty)'}",
             details=self.child.exit_details(),
         )
 

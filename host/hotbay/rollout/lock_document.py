@@ -7,7 +7,7 @@ packages:
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from hotbay.config.documents import Document, load_document
@@ -24,9 +24,19 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _TEXTS: Final = ("id", "platform", "digest", "signer")
 _REV_LIMIT: Final = 2**64
 
+KnownRef = Callable[[Digest], ManifestRef | None]
 
-def read_lock(text: str, *, file: str) -> tuple[Locked, ...]:
-    """The lines of a lock file, each (plugin, platform) once. Raises `InputError` with what is wrong with it."""
+
+def _unknown(_digest: Digest) -> ManifestRef | None:
+    return None
+
+
+def read_lock(text: str, *, file: str, known: KnownRef = _unknown) -> tuple[Locked, ...]:
+    """The lines of a lock file, each (plugin, platform) once. Raises `InputError` with what is wrong with it.
+
+    `known` is what the world has under a digest, None where it is new: a digest alone decides what runs, and what a person
+    reads beside it has to be that build.
+    """
     document = load_document(text, file=file)
     value = document.value
     if not isinstance(value, dict) or value.get("apiVersion") != API_VERSION or value.get("kind") != KIND:
@@ -36,7 +46,7 @@ def read_lock(text: str, *, file: str) -> tuple[Locked, ...]:
     if not isinstance(packages, list) or unknown:
         told = f"unknown field {unknown[0]}" if unknown else "packages is a list"
         raise InputError([_problem(document, (unknown[0],) if unknown else (), told)])
-    lines = [_line(document, index, entry) for index, entry in enumerate(packages)]
+    lines = [_as_known(document, index, _line(document, index, entry), known) for index, entry in enumerate(packages)]
     problems = [line for line in lines if isinstance(line, Problem)]
     locked = [line for line in lines if isinstance(line, Locked)]
     keys = [line.key for line in locked]
@@ -61,6 +71,19 @@ def _line(document: Document, index: int, entry: object) -> Locked | Problem:
     if not texts["id"] or not texts["platform"] or not _DIGEST.fullmatch(texts["digest"]):
         return _problem(document, path, "expected an id, a platform, and a digest as sha256:<64 hex digits>")
     return Locked(texts["id"], texts["platform"], Digest(texts["digest"]), rev, texts["signer"])
+
+
+def _as_known(document: Document, index: int, line: Locked | Problem, known: KnownRef) -> Locked | Problem:
+    ref = known(line.digest) if isinstance(line, Locked) else None
+    if isinstance(line, Problem) or ref is None:
+        return line
+    is_other = (line.plugin_id, line.platform) != (ref.plugin_id, ref.platform)
+    if not is_other and line.rev == ref.rev:
+        return line
+    found = f"rev {line.rev} of {line.plugin_id} for {line.platform}" if is_other else f"rev {line.rev}"
+    message = f"this digest is rev {ref.rev} of {ref.plugin_id} for {ref.platform}, not {found}"
+    hint = "write revision and digest of one build, as `hotbay pack` and `hotbay publish` print them"
+    return Problem("CONFIG_INVALID", message, document.place(("packages", index)), hint=hint)
 
 
 def _problem(document: Document, path: tuple[str | int, ...], message: str) -> Problem:

@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 
 from hotbay.capabilities import check_grant
-from hotbay.errors import HostError, InputError, Problem
+from hotbay.errors import CapacityError, HostError, InputError, Problem
 from hotbay.process.log import LogLine
 from hotbay.rollout.events import EventLog
 from hotbay.rollout.facts import history_of, plugin_of, refs_of
@@ -21,7 +21,9 @@ from hotbay.rollout.lock_document import lock_changes, locked_now, write_lock
 from hotbay.rollout.machine import COMMANDS
 from hotbay.rollout.planning import planned_changes, versions_passed_over
 from hotbay.rollout.routine import Routine
+from hotbay.rollout.rows import LIVE, phase_text
 from hotbay.rollout.services import Occurrence
+from hotbay.rollout.short_digests import whole_digest
 from hotbay.rollout.state import Abort, Approve, Cause, Command, Failure, Forgive, GoTo, Pause, Phase, Promote, Resume
 from hotbay.rollout.supervisor import Supervisor
 from hotbay.scheduling.binding import Binding, Policy
@@ -79,7 +81,7 @@ class Operations:
         return {
             "changes": planned_changes(self._supervisor, lock),
             "not_chosen": versions_passed_over(self._supervisor, lock),
-            "waiting": list(self._ports.waiting()),
+            "waiting": self._with_lock(self._ports.waiting(), lock),
         }
 
     async def history(self, plugin: str) -> Page:
@@ -96,9 +98,10 @@ class Operations:
     async def logs(self, plugin: str, lines: int) -> Page:
         """The last lines that the plugin's processes wrote, the newest last."""
         name = self._name(plugin)
-        return {"plugin": name, "lines": [line.text for line in self._ports.lines(name)][-lines:] if lines > 0 else []}
+        found = list(self._ports.lines(name))[-lines:] if lines > 0 else []
+        return {"plugin": name, "lines": [self._line_page(line) for line in found]}
 
-    async def follow(self, plugin: str) -> AsyncIterator[str]:
+    async def follow(self, plugin: str) -> AsyncIterator[Page]:
         """Lines as they are written, from here on, without end."""
         name = self._name(plugin)
         seen = list(self._ports.lines(name))
@@ -109,8 +112,19 @@ class Operations:
             known = {id(line) for line in seen}
             for line in now:
                 if id(line) not in known:
-                    yield line.text
+                    yield self._line_page(line)
             seen = now
+
+    def _line_page(self, line: LogLine) -> Page:
+        services = self._supervisor.services
+        return {
+            "at_s": round(services.wall() - (services.now() - line.at_s), 3),
+            "rev": line.rev,
+            "generation": line.generation,
+            "pid": line.pid or None,
+            "stream": line.stream,
+            "line": line.text,
+        }
 
     def events(self) -> AsyncIterator[Page]:
         """What happens from here on, without end."""
@@ -124,14 +138,22 @@ class Operations:
     # -- deciding --------------------------------------------------------------------------------
 
     async def apply(self, who: str) -> Page:
-        """Put the lock file and a waiting configuration in force."""
+        """Put the lock file and a waiting configuration in force; `{applied, lock, changes}`, `lock` says whether one holds."""
         # First, for it may name another lock file, or none.
         applied = list(await self._ports.apply()) if self._ports.apply is not None else []
         locked = self._ports.lock()
         changes = planned_changes(self._supervisor, locked)
+        applied = self._with_lock(applied, locked)
         await self._write(lambda view: lock_changes(view, locked or ()))
         self._tell("applied", "", who)
-        return {"applied": applied, "changes": changes}
+        count = len(self._view.all(records.Locked))
+        held = f"in force, {count} build{'s' * (count != 1)}" if count else "none in force"
+        return {"applied": applied, "lock": held, "changes": changes}
+
+    def _with_lock(self, names: Sequence[str], lock: Sequence[records.Locked] | None) -> list[str]:
+        """The names, and that of the lock where the file says something else than what is in force."""
+        differs = "lock" not in names and bool(lock_changes(self._view, lock or ()))
+        return [*names, *["lock"] * differs]
 
     async def pin(self, plugin: str, *, rev: int | None = None, digest: str | None = None, who: str) -> Page:
         """Select this revision or digest and nothing else, also below the floor."""
@@ -142,10 +164,12 @@ class Operations:
         pin = records.Pin(plugin_of(name), None, found.digest, who, self._now())
         await self._write(lambda _view: [Put(pin)])
         self._tell("pinned", name, who, rev=found.rev, digest=found.digest)
-        return {"plugin": name, "rev": found.rev, "digest": found.digest, "phase": self._phase(name)}
+        return {**_is_pin(name), "plugin": name, "rev": found.rev, "digest": found.digest, "phase": self._phase(name)}
 
     def _find(self, plugin_id: str, rev: int | None, digest: str | None) -> records.ManifestRef:
         refs = refs_of(self._view, plugin_id)
+        if digest is not None:
+            digest = whole_digest(digest, [ref.digest for ref in refs])
         found = [ref for ref in refs if ref.rev == rev or ref.digest == digest]
         platforms = self._supervisor.services.settings(plugin_id).platforms
         found.sort(
@@ -172,22 +196,30 @@ class Operations:
         return {"plugin": name, "phase": self._phase(name)}
 
     async def rollback(self, plugin: str, who: str) -> Page:
-        """Go back to what was live before, and stay there until `unpin`."""
+        """Go back to what was live before, and stay there until `unpin`.
+
+        From GUARD a world that cannot be written hinders only the staying: the version before is warm, and the other one
+        in quarantine. Then it is done all the same, and the error that is raised says so.
+        """
         name = self._name(plugin)
         routine = self._routine(name)
-        digest = _previous(routine) or self._before(name, routine)
-        pin = records.Pin(plugin_of(name), None, Digest(digest), who, self._now())
-        # First: what is not written would be undone by whatever is selected next.
-        await self._write(lambda _view: [Put(pin)])
-        if _previous(routine) == digest:
+        warm = _previous(routine)
+        digest = warm or self._before(name, routine)
+        rev = self._supervisor.catalog.manifest(digest).rev
+        if warm is not None:
             message = f"rolled back by {who}"
             routine.post(Abort(Failure(Cause.OPERATOR, "ROLLED_BACK", message, QUARANTINE_HINT), who))
-        else:
-            # The pin alone would begin a rollout with all its steps.
+            self._tell("rolled_back", name, who, rev=rev, digest=digest)
+        pin = records.Pin(plugin_of(name), None, Digest(digest), who, self._now())
+        try:
+            await self._write(lambda _view: [Put(pin)])
+        except HostError as error:
+            raise _unpinned(error, name, rev, is_done=warm is not None) from error
+        if warm is None:
+            # The pin alone would begin a rollout with all its steps; without it, whatever is selected next would undo this.
             routine.post(GoTo(digest, who))
-        rev = self._supervisor.catalog.manifest(digest).rev
-        self._tell("rolled_back", name, who, rev=rev, digest=digest)
-        return {"plugin": name, "rev": rev, "digest": digest, "phase": self._phase(name)}
+            self._tell("rolled_back", name, who, rev=rev, digest=digest)
+        return {**_is_pin(name), "plugin": name, "rev": rev, "digest": digest, "phase": self._phase(name)}
 
     def _before(self, name: str, routine: Routine) -> str:
         """The newest digest of the history that is not what runs, and that could run."""
@@ -249,19 +281,22 @@ class Operations:
         routine = self._routine(name)
         phases = COMMANDS[type(command)]
         if routine.state.phase not in phases:
-            acts = ", ".join(sorted(str(phase) for phase in phases))
+            acts = ", ".join(sorted(LIVE if phase is Phase.IDLE else str(phase) for phase in phases))
             raise _refused(
-                "UNAVAILABLE", f"nothing to {action}: {name} is {routine.state.phase}", f"{action} acts while: {acts}"
+                "UNAVAILABLE", f"nothing to {action}: {name} is {self._phase(name)}", f"{action} acts while: {acts}"
             )
+        told = {}
+        if action == "pause" and routine.state.phase is Phase.IDLE:
+            told["message"] = f"nothing is under way; the next rollout waits for `hotbay rollout resume {name}`"
         routine.post(command)
         self._tell(f"rollout_{action}", name, who)
-        return {"plugin": name, "action": action, "phase": self._phase(name)}
+        return {**told, "plugin": name, "action": action, "phase": self._phase(name)}
 
     async def clear_quarantine(self, plugin_or_digest: str, who: str) -> Page:
         """Let a digest, or everything of a plugin, be selected again."""
-        found = [
-            entry for entry in self._view.all(records.Quarantine) if plugin_or_digest in (entry.digest, entry.plugin_id)
-        ]
+        held = self._view.all(records.Quarantine)
+        target = whole_digest(plugin_or_digest, [entry.digest for entry in held])
+        found = [entry for entry in held if target in (entry.digest, entry.plugin_id)]
         if not found and not plugin_or_digest.startswith("sha256:"):
             self._name(plugin_or_digest)
         if not found:
@@ -324,7 +359,7 @@ class Operations:
 
     def _phase(self, name: str) -> str:
         routine = self._supervisor.routines.get(name)
-        return str(routine.state.phase) if routine is not None else "not referenced"
+        return phase_text(routine.row) if routine is not None else "not referenced"
 
     def _routine(self, name: str) -> Routine:
         routine = self._supervisor.routines.get(name)
@@ -349,6 +384,10 @@ class Operations:
 QUARANTINE_HINT: Final = "`hotbay quarantine clear` lets it be tried again"
 
 
+def _is_pin(name: str) -> Page:
+    return {"message": f"this is a pin: `hotbay unpin {plugin_of(name)}` ends it"}
+
+
 def _previous(routine: Routine) -> str | None:
     """The digest that is kept warm while the one that replaced it is watched."""
     state = routine.state
@@ -357,6 +396,18 @@ def _previous(routine: Routine) -> str | None:
 
 def _refused(code: str, message: str, hint: str) -> HostError:
     return InputError([Problem(code, message, hint=hint)])
+
+
+def _unpinned(error: HostError, name: str, rev: int, *, is_done: bool) -> HostError:
+    """What to tell of a rollback whose pin is not written."""
+    plugin_id, space = plugin_of(name), "free space in the state directory, or let the host's user write it"
+    if is_done:
+        message = f"{name} went back to rev {rev}, but what keeps it there is not written: {error.message}"
+        hint = f"{space}, then `hotbay pin {plugin_id}@{rev}`: until then a newer version than both takes its place"
+    else:
+        message = f"{name} was not rolled back: {error.message}"
+        hint = f"{space}, and repeat; `pin: {rev}` for {plugin_id} in the configuration's packages needs no write"
+    return CapacityError(error.code, message, hint=hint)
 
 
 def _history_page(entry: records.History) -> Page:

@@ -1,19 +1,22 @@
-"""Why a version that is newer than what runs is not chosen, and what to do about it. Pure.
+"""Why a version that is newer than what runs, or never ran, is not chosen, and what to do about it. Pure.
 
 Every rule of `selection` that leaves a version out has its sentence here, in the order in which the rules act: the first
 that holds is the one to mend first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from hotbay.rollout.selection import Candidate, Policy, Selection
 
-__all__ = ["MAX_SHOWN", "Known", "Passed", "passed_over"]
+__all__ = ["MAX_BELOW", "MAX_SHOWN", "Known", "Passed", "passed_over"]
 
 MAX_SHOWN: Final = 20
 """Versions of one plugin that are told of, the newest: more say nothing new."""
+MAX_BELOW: Final = 3
+"""Of versions below what runs, the highest: a source may hold all that there ever were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class Known:
     """What a person is told of one build beside what decides.
 
     `lacks` are the capabilities that it asks for and nobody has granted, `grant` is the command that grants them;
-    `quarantine` says why it is in quarantine. `pinned_here`: the pin was set by a command.
+    `quarantine` says why it is in quarantine. `pinned_here`: the pin was set by a command. `ran`: it was live here once, or
+    no source offers it any more.
     """
 
     plugin_id: str
@@ -29,6 +33,7 @@ class Known:
     grant: str = ""
     quarantine: str = ""
     pinned_here: bool = False
+    ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +46,14 @@ class Passed:
 
 
 def passed_over(
-    candidates: Iterable[Candidate],
+    candidates: Sequence[Candidate],
     policy: Policy,
     selection: Selection,
     known: Callable[[str], Known],
     *,
     live_rev: int,
 ) -> list[Passed]:
-    """The newest first, at most `MAX_SHOWN`. `known` is asked by digest."""
+    """The newest first, at most `MAX_SHOWN`, and `MAX_BELOW` of those below what runs. `known` is asked by digest."""
     target = selection.target
     newest_rev = max(live_rev, target.rev if target is not None else 0)
     newer = [c for c in candidates if c.rev > newest_rev]
@@ -56,7 +61,30 @@ def passed_over(
     # Builds for other machines are told of only where there is none for this one.
     told = {c.digest: c for c in newer if c.platform in policy.platforms or c.rev not in hosted}
     newest = sorted(told.values(), key=lambda c: (-c.rev, c.digest))[:MAX_SHOWN]
-    return [Passed(c, *next(_reasons(c, policy, selection, known(c.digest)))) for c in newest]
+    told_of = [Passed(c, *next(_reasons(c, policy, selection, known(c.digest)))) for c in newest]
+    return [*told_of, *_below(candidates, policy, selection, known, newest_rev)][:MAX_SHOWN]
+
+
+def _below(
+    candidates: Sequence[Candidate],
+    policy: Policy,
+    selection: Selection,
+    known: Callable[[str], Known],
+    newest_rev: int,
+) -> Iterator[Passed]:
+    """Those that nothing will choose as long as a higher one is there. What was chosen once, or is now, is left out."""
+    target = selection.target.digest if selection.target is not None else None
+    older = {
+        c.digest: c for c in candidates if c.rev < newest_rev and c.platform in policy.platforms and not c.complete
+    }
+    found = sorted((c for c in older.values() if c.digest != target), key=lambda c: (-c.rev, c.digest))
+    news = ((c, about) for c in found if not (about := known(c.digest)).ran)
+    for c, about in islice(news, MAX_BELOW):
+        below = (
+            f"it is below rev {newest_rev}, and the highest runs",
+            f"`hotbay pin {about.plugin_id}@{c.rev}` runs it; or pack it again with a higher --rev",
+        )
+        yield Passed(c, *next(_refused_by_policy(c, policy, about), below))
 
 
 def _reasons(c: Candidate, policy: Policy, selection: Selection, known: Known) -> Iterator[tuple[str, str]]:

@@ -6,9 +6,10 @@ from functools import partial
 
 from hotbay.capabilities import grant_command
 from hotbay.rollout.choice import Choice, choose
-from hotbay.rollout.facts import plugin_of, ungranted
+from hotbay.rollout.facts import history_of, plugin_of, ungranted
 from hotbay.rollout.passed_over import Known, Passed, passed_over
 from hotbay.rollout.routine import Routine
+from hotbay.rollout.rows import phase_text
 from hotbay.rollout.selection import Candidate, Selection, Status
 from hotbay.rollout.state import Facts, Phase, State
 from hotbay.rollout.supervisor import Supervisor
@@ -30,6 +31,8 @@ def _row(
     state = routine.state
     facts = _facts(supervisor, name, lock)
     choice = choose(replace(state, facts=facts), now)
+    # Nothing is fetched for a lock that is not in force.
+    is_ahead = state.facts.policy.locked != facts.policy.locked
     live = state.live.build.digest if state.live is not None else None
     target = choice.selection.target
     action = _action(state, choice, live, target)
@@ -40,8 +43,8 @@ def _row(
         "action": action,
         "from": _version(supervisor, live),
         "to": _version(supervisor, target.digest if target is not None else None),
-        "phase": str(state.phase),
-        "why": "; ".join(_why(replace(state, facts=facts), choice.selection)),
+        "phase": phase_text(routine.row),
+        "why": "; ".join(_why(replace(state, facts=facts), choice.selection, is_ahead=is_ahead)),
     }
 
 
@@ -53,7 +56,7 @@ def _facts(supervisor: Supervisor, name: str, lock: Sequence[Locked] | None) -> 
 
 
 def versions_passed_over(supervisor: Supervisor, lock: Sequence[Locked] | None) -> list[Mapping[str, object]]:
-    """One row for every version that is newer than what runs or is to run, why it is not chosen, and what to do."""
+    """One row for every version that is newer than what runs or is to run, or below it and never ran, why it is not chosen, and what to do."""
     now = supervisor.services.now()
     return [
         {
@@ -89,6 +92,7 @@ def _known(supervisor: Supervisor, name: str, pinned_here: bool, digest: str) ->
         grant_command(plugin_id, lacks[0], (*had, *lacks)) if lacks else "",
         f"{quarantine.code}: {quarantine.reason}" if quarantine is not None else "",
         pinned_here,
+        not supervisor.catalog.ref(digest).offered or any(entry.digest == digest for entry in history_of(view, name)),
     )
 
 
@@ -108,9 +112,11 @@ def _action(state: State, choice: Choice, live: str | None, target: Candidate | 
     return word if target.complete else f"download and {word}"
 
 
-def _why(state: State, selection: Selection) -> Iterator[str]:
+def _why(state: State, selection: Selection, *, is_ahead: bool) -> Iterator[str]:
     policy = state.facts.policy
-    if selection.status is not Status.CURRENT:
+    if is_ahead:
+        yield "at `hotbay apply`"
+    elif selection.status is not Status.CURRENT:
         yield selection.status.value
     if policy.locked is not None:
         yield "in the lock file"

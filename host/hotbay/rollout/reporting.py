@@ -1,21 +1,28 @@
 """Keeps the status row of one routine, and says in the log and in the events what happened. Decides nothing."""
 
 import logging
+from typing import Final
 
 from hotbay.rollout.boundary import BROKEN_CODE
 from hotbay.rollout.choice import choose
 from hotbay.rollout.effects import Failed
+from hotbay.rollout.facts import history_of
 from hotbay.rollout.faults import MAX_SHOWN_CHARS
 from hotbay.rollout.processes import Processes
-from hotbay.rollout.rows import ErrorShown, Row
+from hotbay.rollout.rows import ErrorShown, PinShown, Row, phase_text
 from hotbay.rollout.selection import Candidate, Selection
 from hotbay.rollout.services import Occurrence, Services
 from hotbay.rollout.state import Attempt, Phase, State
+from hotbay.rollout.verdicts import Ruling
 from hotbay.rpc.leases import Generation, Origin
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Reporter"]
+__all__ = ["MAX_BELOW", "Reporter"]
+
+MAX_BELOW: Final = 10
+"""Revisions below the live one that a row keeps: who publishes more of them knows by then."""
+_ON_TRIAL: Final = (Phase.SHADOW, Phase.CANARY, Phase.GUARD)
 
 
 class Reporter:
@@ -28,10 +35,12 @@ class Reporter:
 
     def show(self, before: State, state: State, processes: Processes, now: float) -> None:
         """Bring the row up to date after a step."""
-        row = self._row
+        row, phase_before = self._row, phase_text(self._row)
         selection = choose(state, now).selection
         row.selection = selection.status
         row.target = selection.target.digest if selection.target is not None else None
+        row.pin = _pin(state)
+        self._note_below(before, state, selection)
         row.awaiting_grant = tuple(c.digest for c in selection.awaiting_grant)
         row.asked = self._services.manifest(row.awaiting_grant[0]).capabilities if row.awaiting_grant else ()
         row.phase, row.paused, row.retry_at_s = state.phase, state.paused, state.wake_at_s
@@ -45,12 +54,15 @@ class Reporter:
         row.cold = "; ".join(f"{ref}: {why}" for ref, why in live.cold.items()) if live is not None else ""
         if state.fetch is None and state.phase is not Phase.STAGING:
             row.progress = None
+        if state.phase not in _ON_TRIAL:
+            self._drop_open_verdict()
         self._report_conflicts(selection)
         if state.live is None and state.candidate is None and row.last_error is None:
             row.last_error = self._nothing_to_run(state)
         if before.phase is not state.phase:
-            logger.info("phase plugin=%s phase=%s", row.plugin, state.phase, extra={"plugin": row.plugin})
-            self._happened("phase", phase=str(state.phase), before=str(before.phase))
+            phase = phase_text(row)
+            logger.info("phase plugin=%s phase=%s", row.plugin, phase, extra={"plugin": row.plugin})
+            self._happened("phase", phase=phase, before=phase_before)
 
     def cut_over(self, state: State, generation: Generation) -> None:
         """A plan with this generation is in force."""
@@ -105,6 +117,7 @@ class Reporter:
         row.last_error = ErrorShown(BROKEN_CODE, message, hint, "", self._services.now())
         row.phase, row.candidate, row.candidate_pid, row.previous = Phase.BACKOFF, None, None, None
         row.live_pid, row.live_state, row.progress = None, "", None
+        self._drop_open_verdict()
         self._happened("routine_broke", code=BROKEN_CODE, message=message)
 
     def pausing(self, until_s: float) -> None:
@@ -119,6 +132,39 @@ class Reporter:
             return None
         manifest = self._services.manifest(attempt.build.digest)
         return Origin(self._row.plugin, manifest.version, manifest.rev, attempt.build.digest)
+
+    def _drop_open_verdict(self) -> None:
+        """A trial that ended without a verdict waits for none any more."""
+        shown = self._row.verdict
+        if shown is not None and shown.verdict.ruling is Ruling.WAIT:
+            self._row.verdict = None
+
+    def _note_below(self, before: State, state: State, selection: Selection) -> None:
+        """Say once of a version that came while a higher one was live that nothing will choose it."""
+        row, live, facts = self._row, state.live, state.facts
+        if live is None or before.facts is facts:
+            return
+        target = selection.target.digest if selection.target is not None else None
+        # Who has decided by a pin or a lock expects no other.
+        is_free = facts.policy.pin is None and facts.policy.locked is None
+        waiting = {
+            c.digest: c.rev
+            for c in facts.candidates
+            if c.rev < live.build.rev and c.platform in facts.policy.platforms and not c.complete
+            if is_free and c.digest != target
+        }
+        known = {c.digest for c in before.facts.candidates}
+        ran = {entry.digest for entry in history_of(self._services.world.view, row.plugin)}
+        # What a host finds at its start is what there ever was, and no news.
+        found = [d for d in waiting if d not in known and d not in ran] if before.facts.revision else []
+        for rev in sorted({waiting[digest] for digest in found}):
+            logger.info(
+                "package_below plugin=%s rev=%s live_rev=%s: it is not chosen; `hotbay pin %s@%s` runs it, or a higher --rev",
+                row.plugin, rev, live.build.rev, row.plugin, rev,
+                extra={"plugin": row.plugin},
+            )  # fmt: skip
+        revs = {waiting[d] for d in found} | (set(row.below) & set(waiting.values()))
+        row.below = tuple(sorted(revs, reverse=True)[:MAX_BELOW])
 
     def _report_conflicts(self, selection: Selection) -> None:
         """Say once of each set of conflicting packages that they are never chosen."""
@@ -157,3 +203,11 @@ class Reporter:
 def _pid(attempt: Attempt | None, processes: Processes) -> int | None:
     instance = processes.get(attempt.n) if attempt is not None else None
     return instance.child.pid if instance is not None else None
+
+
+def _pin(state: State) -> PinShown | None:
+    pin = state.facts.policy.pin
+    if pin is None:
+        return None
+    rev = next((c.rev for c in state.facts.candidates if c.digest == pin.digest), pin.rev)
+    return PinShown(rev, pin.digest, state.facts.pinned_by)

@@ -23,6 +23,7 @@ from hotbay.errors import HostError, InputError, PackageError
 from hotbay.packages.package_blobs import Progress
 from hotbay.rollout.backoff import BackoffState, Restart, became_ready, failed
 from hotbay.rollout.boundary import Tasks
+from hotbay.rollout.choice import choose
 from hotbay.rollout.effects import (
     Cancel,
     Condemn,
@@ -318,14 +319,18 @@ class Routine:
 
     @property
     def digests(self) -> Iterator[str]:
-        """Of what its processes run, of what it tries or fetches, and of what ran last as long as that is complete."""
+        """Of what its processes run and of what it tries or fetches; as long as they are complete, also of what ran last,
+        and of what is to be run and waits: for the operator, for the end of a pause, or for others.
+        """
         state, known = self.state, self._services.world.view.of(plugin_of(self._name))
         yield from self._processes.digests
         for attempt in (state.live, state.candidate, state.previous, state.spare, state.fetch):
             if attempt is not None:
                 yield attempt.build.digest
-        last = [build.digest for build in (state.last, state.before) if build is not None]
-        for digest in (*last, state.facts.last or ""):
+        choice = choose(state, self._services.now())
+        others = [build.digest for build in (state.last, state.before, choice.start) if build is not None]
+        others += [choice.selection.live.digest] if choice.selection.live is not None else []
+        for digest in (*others, state.facts.last or ""):
             if known.get(Completion, digest) is not None:
                 yield digest
 

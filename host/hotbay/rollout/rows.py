@@ -8,7 +8,7 @@ from hotbay.rollout.state import Phase
 from hotbay.rollout.verdicts import Verdict
 from hotbay.rpc.leases import Origin
 
-__all__ = ["LIVE", "ErrorShown", "Row", "VerdictShown", "phase_text"]
+__all__ = ["LIVE", "ErrorShown", "PinShown", "Row", "VerdictShown", "phase_text"]
 
 LIVE = "live"
 """The phase IDLE of a plugin that answers, in the words of the status page."""
@@ -34,9 +34,21 @@ class VerdictShown:
     of: Origin
 
 
+@dataclass(frozen=True, slots=True)
+class PinShown:
+    """The pin that holds. `rev` is None while nothing of its digest is known; `by` is None for that of the configuration."""
+
+    rev: int | None
+    digest: str | None
+    by: str | None
+
+
 @dataclass(slots=True)
 class Row:
     """Status of one routine. `live` is what answers, or answered last: `live_pid` is None then.
+
+    `pin` is what the operator or the configuration chose. `below` are revisions, the highest first, that came while a higher
+    one was live.
 
     `asked` are all capabilities that the first build asks for which awaits a grant.
 
@@ -56,6 +68,8 @@ class Row:
     candidate_pid: int | None = None
     previous: Origin | None = None
     target: str | None = None
+    pin: PinShown | None = None
+    below: tuple[int, ...] = ()
     awaiting_grant: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     progress: Progress | None = None

@@ -48,7 +48,7 @@ class Launcher(Protocol):
     def options(self, name: str) -> StartOptions:
         """Deadlines and WELCOME's contents."""
 
-    def log(self, name: str, label: str) -> LogSink:
+    def log(self, name: str, label: str, rev: int) -> LogSink:
         """Where the process's output goes."""
 
 
@@ -57,6 +57,9 @@ class Measures(Protocol):
 
     def statistics(self, generation: int) -> CallStatistics | None:
         """Calls of a generation so far; None when it is unknown."""
+
+    def complaint(self, generation: int) -> str:
+        """What a generation said at its last failure: a code and its text, cut and printable. Empty without one."""
 
     def arms(self, salt: str) -> Arms | None:
         """Requests by arm of the canary with this salt, if it is the latest one."""

@@ -8,6 +8,7 @@ import anyio
 from hotbay.errors import InputError
 from hotbay.rollout.boundary import Tasks
 from hotbay.rollout.deployment import CanaryShare, ShadowSample
+from hotbay.rollout.facts import plugin_of
 from hotbay.rollout.rows import Row, VerdictShown
 from hotbay.rollout.services import Services
 from hotbay.rollout.state import Cause, Event, Failure, Judged, Phase
@@ -55,8 +56,11 @@ class Trials:
     ) -> None:
         with scope:
             verdict = await watch.run(see)
-            failed = verdict.ruling is Ruling.FAIL
-            self._post(Judged(n, phase, failure_of_verdict(phase, verdict) if failed else None))
+            failure: Failure | None = None
+            if verdict.ruling is Ruling.FAIL:
+                plugin = plugin_of(self._row.plugin)
+                failure = failure_of_verdict(phase, verdict, plugin=plugin, complaint=watch.complaint)
+            self._post(Judged(n, phase, failure))
 
     def _see(self, phase: Phase, of: Origin, verdict: Verdict) -> None:
         self._row.verdict = VerdictShown(verdict, phase, of)

@@ -15,11 +15,12 @@ has answered more calls than the live one ever did may hold more in proportion.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from hotbay.rollout.evidence import above_limit, above_other
+from hotbay.rollout.gathered import Gathered
 from hotbay.scheduling.arms import Arms
 from hotbay.scheduling.statistics import CallStatistics, Latencies
 
@@ -59,6 +60,7 @@ class Verdict:
         candidate, live: shares of bad trials, 0 to 1; at `difference` the largest difference, and 0; at `memory` bytes.
         bound: what `candidate` must not exceed.
         limit_s: at the slow figures, from what time on a trial counts.
+        gathered: how far the trial is; no part of what the verdict says.
     """
 
     ruling: Ruling
@@ -67,6 +69,7 @@ class Verdict:
     live: float
     bound: float
     limit_s: float | None = None
+    gathered: Gathered | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +217,11 @@ def shadow_verdict(
 ) -> Verdict:
     """Rule on a shadow. `live` and `candidate` count from its begin; `largest_difference` is `Comparisons.largest`."""
     trials = [*_calls(candidate, live, policy.limits)]
-    ended = elapsed_s >= policy.for_s or candidate.calls >= policy.calls
+    gathered = Gathered("calls", candidate.calls, policy.calls, elapsed_s, policy.for_s)
     if policy.max_difference is not None and largest_difference > policy.max_difference:
-        return Verdict(Ruling.FAIL, "difference", largest_difference, 0.0, policy.max_difference)
-    return _rule(trials, _held(memory, policy.limits), ended=ended)
+        bound = policy.max_difference
+        return Verdict(Ruling.FAIL, "difference", largest_difference, 0.0, bound, gathered=gathered)
+    return _rule(trials, _held(memory, policy.limits), gathered)
 
 
 def canary_verdict(
@@ -239,8 +243,8 @@ def canary_verdict(
         ),
         *_slow("slow_ttft", 0.05, here.ttft, there.ttft, factor=limits.ttft_factor, floor_s=limits.ttft_s),
     ]
-    enough = here.requests >= policy.min_requests and elapsed_s >= policy.for_s
-    return _rule(trials, _held(memory, limits), ended=enough or elapsed_s >= policy.at_most_s)
+    gathered = Gathered("requests", here.requests, policy.min_requests, elapsed_s, policy.for_s, policy.at_most_s)
+    return _rule(trials, _held(memory, limits), gathered)
 
 
 def guard_verdict(
@@ -255,9 +259,9 @@ def guard_verdict(
 
     A crash is no matter of counts: whoever sees it goes back at once.
     """
-    enough = candidate.calls >= policy.calls and elapsed_s >= policy.for_s
+    gathered = Gathered("calls", candidate.calls, policy.calls, elapsed_s, policy.for_s, policy.at_most_s)
     trials = [*_calls(candidate, before, policy.limits)]
-    return _rule(trials, _held(memory, policy.limits), ended=enough or elapsed_s >= policy.at_most_s)
+    return _rule(trials, _held(memory, policy.limits), gathered)
 
 
 def _calls(candidate: CallStatistics, live: CallStatistics, limits: Limits) -> tuple[_Trials, ...]:
@@ -297,11 +301,14 @@ def _held(memory: Memory | None, limits: Limits) -> _Held | None:
     return _Held(memory.candidate_bytes, memory.live_bytes, bound)
 
 
-def _rule(trials: list[_Trials], held: _Held | None, *, ended: bool) -> Verdict:
-    broken = next((t for t in trials if t.broken), None)
-    if broken is not None:
-        return broken.verdict(Ruling.FAIL)
-    if held is not None and held.held_bytes > held.bound_bytes:
-        return held.verdict(Ruling.FAIL)
-    figures: list[_Trials | _Held] = [*trials] if held is None else [*trials, held]
-    return max(figures, key=lambda figure: figure.nearness).verdict(Ruling.PASS if ended else Ruling.WAIT)
+def _rule(trials: list[_Trials], held: _Held | None, gathered: Gathered) -> Verdict:
+    figure: _Trials | _Held | None = next((t for t in trials if t.broken), None)
+    if figure is None and held is not None and held.held_bytes > held.bound_bytes:
+        figure = held
+    if figure is not None:
+        ruling = Ruling.FAIL
+    else:
+        figures: list[_Trials | _Held] = [*trials] if held is None else [*trials, held]
+        figure = max(figures, key=lambda one: one.nearness)
+        ruling = Ruling.PASS if gathered.enough else Ruling.WAIT
+    return replace(figure.verdict(ruling), gathered=gathered)

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.05
 
-__all__ = ["TrialWatch", "verdict_text"]
+__all__ = ["TrialWatch", "failure_of_verdict", "verdict_text"]
 
 
 class TrialWatch:
@@ -44,6 +44,11 @@ class TrialWatch:
     def compared(self, pair: AnswerPair) -> None:
         """Take one pair of answers of a shadow."""
         self.comparisons.add(pair)
+
+    @property
+    def complaint(self) -> str:
+        """What the candidate said at its last failure."""
+        return self._services.measures.complaint(self._candidate.number)
 
     async def run(self, seen: Callable[[Verdict], None]) -> Verdict:
         """Look until there is a verdict; `seen` gets every one on the way."""
@@ -105,11 +110,13 @@ def verdict_text(phase: Phase, verdict: Verdict) -> str:
     )
 
 
-def failure_of_verdict(phase: Phase, verdict: Verdict) -> Failure:
-    """The failure of a trial, as the machine takes it."""
+def failure_of_verdict(phase: Phase, verdict: Verdict, *, plugin: str, complaint: str = "") -> Failure:
+    """The failure of a trial, as the machine takes it. `complaint` is what the candidate said at its last failure."""
+    is_told = complaint and verdict.figure == "failures"
     return Failure(
         Cause.PLUGIN,
         "TRIAL_FAILED",
-        verdict_text(phase, verdict),
-        "correct the version and publish it under a new rev; `hotbay quarantine clear` tries this one again",
+        f"{verdict_text(phase, verdict)}; the last one was {complaint}" if is_told else verdict_text(phase, verdict),
+        f"see `hotbay logs {plugin}`, correct the version and publish it under a new rev; `hotbay quarantine clear` tries this"
+        " one again",
     )

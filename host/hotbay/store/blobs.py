@@ -5,7 +5,8 @@
 
 Invariants: a blob gets its name by rename, after length and sha256 matched and the bytes were synced. Writers of
 one digest take turns on its part file and the second finds the work done. A crash at any point leaves at most a
-part file. Folders that somebody deletes are made again, and what was in them is fetched again. While blobs are collected, one that somebody asked for since the collection began is left alone.
+part file. Folders that somebody deletes are made again, and what was in them is fetched again. While blobs are
+collected, one that somebody asked for since the collection began is left alone.
 Methods block: call them from a worker thread; calls may overlap.
 """
 

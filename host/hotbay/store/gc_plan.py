@@ -1,10 +1,10 @@
 """What the store may let go of: decided from one view, what is there, and what is in use. Pure.
 
 Kept, whatever else holds:
-- what a running process or candidate uses, and what a fetch under way needs;
+- what a running process or candidate uses, what is complete and waits to be started, what a fetch under way needs;
 - per plugin the last versions that were live, then the highest revisions, as many as `keep_versions`, and always the
   highest one: it is what would be fetched again. Versions in quarantine do not count among them and are not kept for it;
-- what a pin or the applied lock names;
+- what a pin, also one of the configuration, or the applied lock names;
 - a blob as long as one package that is kept names it: shared blobs go with their last package.
 
 A ref goes when its source withdrew it and nothing of the above needs it: no version becomes eligible by it. So what is in
@@ -41,14 +41,17 @@ __all__ = ["Demand", "GcPlan", "plan_gc", "wanted_parts"]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What must stay: manifests of everything that runs or is being tried; manifests and blobs that are being fetched."""
+    """What must stay: manifests of everything that runs, is being tried or waits for that; manifests and blobs that are
+    being fetched; what the configuration pins, as plugin id with a revision or digest.
+    """
 
     in_use: Collection[Digest] = ()
     fetching: Collection[Digest] = ()
+    pinned: Collection[tuple[str, int | str]] = ()
 
     @property
     def digests(self) -> frozenset[Digest]:
-        """Both."""
+        """What is in use and what is fetched."""
         return frozenset(self.in_use) | frozenset(self.fetching)
 
 
@@ -89,7 +92,7 @@ def plan_gc(
 ) -> GcPlan:
     """See the module. Blobs and environments are given with their bytes, images by their package's manifest."""
     complete = {completion.digest: completion for completion in view.all(Completion)}
-    chosen = demand.digests | _chosen_by_operator(view)
+    chosen = demand.digests | _chosen_by_operator(view, demand)
     kept = {digest for digest in complete if digest in chosen} | _last_versions(view, keep_versions)
     needed = chosen | kept | _named(view, chosen)
     for digest in kept:
@@ -110,12 +113,12 @@ def plan_gc(
 def wanted_parts(view: WorldView, demand: Demand) -> frozenset[Digest]:
     """Blobs whose parts are worth keeping: those that are fetched now, or will be while a source offers them."""
     offered = {ref.digest for ref in view.all(ManifestRef) if ref.offered}
-    return demand.digests | _named(view, offered | demand.digests | _chosen_by_operator(view))
+    return demand.digests | _named(view, offered | demand.digests | _chosen_by_operator(view, demand))
 
 
-def _chosen_by_operator(view: WorldView) -> frozenset[Digest]:
-    pins = {(pin.plugin_id, pin.rev) for pin in view.all(Pin) if pin.rev is not None}
-    pinned = {pin.digest for pin in view.all(Pin) if pin.digest is not None}
+def _chosen_by_operator(view: WorldView, demand: Demand) -> frozenset[Digest]:
+    pins = {(pin.plugin_id, pin.digest if pin.rev is None else pin.rev) for pin in view.all(Pin)} | {*demand.pinned}
+    pinned = {Digest(name) for _, name in pins if isinstance(name, str)}
     pinned |= {record.digest for record in view.all(Completion) if (record.plugin_id, record.rev) in pins}
     pinned |= {ref.digest for ref in view.all(ManifestRef) if (ref.plugin_id, ref.rev) in pins}
     return frozenset(pinned) | {line.digest for line in view.all(Locked)}

@@ -36,7 +36,8 @@ def images_of(store: BlobStore, manifests: Iterable[Digest]) -> dict[Digest, byt
 def write_index(store: BlobStore, manifests: Callable[[], Iterable[Digest]]) -> tuple[Digest, ...]:
     """Makes the layout name these packages and no others; returns those that it names. Blocks; calls may overlap.
 
-    Writers take turns, and each asks `manifests` when it has its turn: what the last one writes is the newest. Left out are packages whose wheels are used in place, elsewhere: a layout has all that it names. Raises CapacityError
+    Writers take turns, and each asks `manifests` when it has its turn: what the last one writes is the newest. Left out are
+    packages whose wheels are used in place, elsewhere: a layout has all that it names. Raises CapacityError
     RESOURCE_EXHAUSTED when the disk is full, OSError when the store cannot be written.
     """
     with store.index_turn:

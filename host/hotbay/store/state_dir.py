@@ -27,11 +27,10 @@ _NUMBER: Final = re.compile(rb"[0-9]{1,16}\s?")
 
 
 class StateDirectory:
-    """An opened and locked state directory. `was_used`: a host had packages or processes here before."""
+    """An opened and locked state directory."""
 
-    def __init__(self, root: Path, lock_fd: int, first_generation: int, *, was_used: bool = False) -> None:
+    def __init__(self, root: Path, lock_fd: int, first_generation: int) -> None:
         self.root = root
-        self.was_used = was_used
         self._lock_fd = lock_fd
         self._next = first_generation
         self._reserved = first_generation
@@ -47,8 +46,7 @@ class StateDirectory:
             raise unusable(root, error) from error
         try:
             _lock(root, lock_fd)
-            first = _read_number(root / "generation")
-            return cls(root, lock_fd, first, was_used=first > 0 or _has_blobs(root))
+            return cls(root, lock_fd, _read_number(root / "generation"))
         except BaseException:
             os.close(lock_fd)
             raise
@@ -128,13 +126,6 @@ def unusable(root: Path, error: OSError) -> InputError:
         hint="set state_dir to a directory that the host's user may write, with room in it",
     )
     return InputError([problem])
-
-
-def _has_blobs(root: Path) -> bool:
-    try:
-        return any((root / "store" / "blobs" / "sha256").iterdir())
-    except OSError:
-        return False
 
 
 def _read_number(path: Path) -> int:

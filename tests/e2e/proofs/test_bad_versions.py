@@ -255,7 +255,7 @@ async def observe(
     verdict = next((h for h in reversed(story) if h.is_("candidate_failed") or h.is_("crashed")), None)
     live = next((h for h in story if h.is_("swapped", rev=rev)), None)
     back = next((h for h in story if h.is_("swapped") and h.page["rev"] != rev), None)
-    gone = next((h for h in reversed(story) if h.is_("phase", phase="idle")), None)
+    gone = next((h for h in reversed(story) if h.is_("phase", phase="live")), None)
     exposure = next((h for h in story if h.is_("phase", phase="canary")), live)
     entries = (await host.ask("/quarantine"))["quarantine"]
     now = (await host.ask("/history/sample"))["history"]

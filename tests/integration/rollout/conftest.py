@@ -105,7 +105,13 @@ class Bay:
     def operations(self) -> Operations:
         """What the admin socket calls."""
         router = self.host._router
-        ports = Ports(status=self.status, lines=lambda _name: (), collect=None, bindings=lambda: router.plan.bindings)
+        ports = Ports(
+            status=self.status,
+            lines=lambda _name: (),
+            collect=None,
+            bindings=lambda: router.plan.bindings,
+            lock=self.host.files.lock_lines,
+        )
         return Operations(self.host._supervisor, EventLog(time.monotonic), ports)
 
 

@@ -161,7 +161,7 @@ async def test_operator_approves_disables_and_enables(command, text, packages, h
         await run.wait_for(lambda page: in_phase("disabled")(page) and not run.plugin_pids())
         assert (await run.client.chat()).status == 200
         assert (await hotbay("enable sample")).code == 0
-        await run.live(2)
+        await run.wait_for(in_phase("live"))
         assert (await run.client.chat()).text == "v2"
 
 

@@ -150,11 +150,15 @@ async def test_rollback_on_guard_stays_until_it_is_unpinned_and_goes_over_a_pin(
         await bay.rev_is_live(3)
 
 
-async def test_lock_file_that_a_reload_names_first_is_in_force_at_once(host, text, packages, tmp_path):
+async def test_lock_file_that_a_reload_names_first_waits_for_apply(host, text, packages, tmp_path):
     packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
     async with host(config=PATIENT + NO_STEPS) as bay:
         (tmp_path / "hotbay.lock").write_text(json.dumps(await bay.operations.lock()))
         await bay.host.adopt(bay.configure(PATIENT + NO_STEPS + "lock: hotbay.lock\n"), bay.picker)
+        assert world(bay).all(Locked) == ()
+        assert any("hotbay.lock says is not in force yet" in problem for problem in bay.status()["problems"])
+        assert (await bay.operations.apply("me"))["lock"] == "in force, 1 build"
+        assert bay.status()["problems"] == []
         bay.publish(text.scorer("v2"), rev=2)
         await bay.wait_for(lambda: any(c.rev == 2 for c in bay.host._supervisor.facts("sample").candidates))
         assert [line.rev for line in world(bay).all(Locked)] == [1]

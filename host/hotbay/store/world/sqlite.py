@@ -118,8 +118,7 @@ class _File:
     def load(self) -> WorldView:
         """Everything at one revision."""
         with explained(self.path, opening=True), _transaction(self._connection, "BEGIN"):
-            (revision,) = self._connection.execute("SELECT revision FROM world").fetchone()
-            rows = self._connection.execute("SELECT kind, key, content FROM records").fetchall()
+            revision, rows = _everything(self._connection)
             # The first read has opened the log, too.
             self._files = self._files or OpenedFiles.now(self.path)
         return _view(self.path, revision, rows)
@@ -159,19 +158,21 @@ def read_world(path: Path) -> WorldView:
     # Without a log nobody has the file open, and a reader must not make one: it may be of another user than the host.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     with explained(path, opening=True):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_TIMEOUT_S)
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+        )
     with closing(connection), explained(path, opening=True):
         if not _schema(path, connection, newest=len(MIGRATIONS)):
             return WorldView()
-        rows = connection.execute("SELECT kind, key, content FROM records").fetchall()
-        (revision,) = connection.execute("SELECT revision FROM world").fetchone()
+        with _transaction(connection, "BEGIN"):
+            revision, rows = _everything(connection)
     return _view(path, revision, rows)
 
 
 def _open(path: Path, migrations: Sequence[Migration], *, must_exist: bool) -> tuple[_File, WorldView]:
     _refuse_lost_main_file(path)
     if must_exist and not (path.exists() and path.stat().st_size):
-        raise damaged(path, f"it is {'empty' if path.exists() else 'gone'}, and a host ran here before")
+        raise damaged(path, f"it is {'empty' if path.exists() else 'gone'}, and there was a world before")
     is_new = not path.exists()
     with explained(path, opening=True):
         connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -228,6 +229,12 @@ def _migrate(path: Path, connection: sqlite3.Connection, schema: int, migrations
             migration(connection)
         connection.execute("UPDATE world SET schema = ?", (len(migrations),))
     logger.info("world_migrated path=%s schema=%s was=%s", path, len(migrations), schema)
+
+
+def _everything(connection: sqlite3.Connection) -> tuple[int, list[tuple[str, bytes, bytes]]]:
+    """The revision, and the rows at it: inside a transaction, for somebody may write meanwhile."""
+    (revision,) = connection.execute("SELECT revision FROM world").fetchone()
+    return revision, connection.execute("SELECT kind, key, content FROM records").fetchall()
 
 
 def _view(path: Path, revision: int, rows: Iterable[tuple[str, bytes, bytes]]) -> WorldView:

@@ -77,3 +77,23 @@ async def test_lock_that_the_configuration_names_no_more_ends():
     bay.lock = None
     await bay.operations().apply("me")
     assert bay.world.view.all(Locked) == ()
+
+
+async def test_lock_that_waits_is_told_by_plan_and_apply_and_what_holds_then() -> None:
+    bay = Bay(lock=(LINE,))
+    operations = bay.operations()
+    assert (await operations.plan())["waiting"] == ["lock"]
+    page = await operations.apply("me")
+    assert (page["applied"], page["lock"]) == (["lock"], "in force, 1 build")
+    assert (await operations.plan())["waiting"] == []
+    page = await operations.apply("me")
+    assert (page["applied"], page["lock"]) == ([], "in force, 1 build")
+    bay.lock = None
+    assert (await operations.plan())["waiting"] == ["lock"]
+    page = await operations.apply("me")
+    assert (page["applied"], page["lock"]) == (["lock"], "none in force")
+
+
+async def test_lock_that_waits_with_the_configuration_is_named_once() -> None:
+    bay = Bay(lock=(LINE,), waiting=["swap", "lock"])
+    assert (await bay.operations().apply("me"))["applied"] == ["swap", "lock"]

@@ -57,6 +57,28 @@ def test_wrong_lock_file_is_refused_with_what_to_do(change: dict, told: str) -> 
     assert str(refused.value.problems[0].place).startswith("lock.yaml:1:")
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, None),
+        ({"rev": 2}, "this digest is rev 1 of a for p, not rev 2"),
+        ({"id": "b"}, "this digest is rev 1 of a for p, not rev 1 of b for p"),
+        ({"platform": "q"}, "this digest is rev 1 of a for p, not rev 1 of a for q"),
+        ({"rev": 2, "digest": f"sha256:{'1' * 64}"}, None),
+    ],
+)
+def test_line_that_says_something_else_of_a_known_digest_is_refused(change: dict, told: str | None) -> None:
+    ref = ManifestRef("a", 1, "p", Digest(LINE["digest"]), "mine", "", b"")
+    known = {ref.digest: ref}.get
+    text = json.dumps({**write_lock(()), "packages": [{**LINE, **change}]})
+    if told is None:
+        assert len(read_lock(text, file="lock.yaml", known=known)) == 1
+        return
+    with pytest.raises(InputError, match=told) as refused:
+        read_lock(text, file="lock.yaml", known=known)
+    assert str(refused.value.problems[0].place).startswith("lock.yaml:1:")
+
+
 def view_of(*given: Locked | ManifestRef | Completion) -> WorldView:
     return view_at(1, given)
 

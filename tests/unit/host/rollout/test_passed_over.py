@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hotbay.rollout.passed_over import MAX_SHOWN, Known, passed_over
+from hotbay.rollout.passed_over import MAX_BELOW, MAX_SHOWN, Known, passed_over
 from hotbay.rollout.selection import Candidate, Pin, Policy, select
 
 POLICY = Policy(platforms=("L",), channels=frozenset({"release"}))
@@ -72,3 +72,44 @@ def test_newest_are_told_of_first_and_no_more_than_a_page(count: int, shown: int
     assert len(revs) == shown
     assert revs == sorted(revs, reverse=True)
     assert revs[0] == 1 + count
+
+
+OLD = Candidate("d0", 3, "L")
+RUNS = Candidate("d9", 9, "L", complete=True)
+
+
+def below(*candidates: Candidate, policy: Policy = POLICY, ran: bool = False) -> list[tuple]:
+    everything = (RUNS, *candidates)
+    selection = select(everything, policy, live=RUNS)
+    found = passed_over(everything, policy, selection, lambda _: Known("sample", ran=ran), live_rev=RUNS.rev)
+    return [(passed.candidate.rev, passed.why, passed.hint) for passed in found]
+
+
+def test_version_below_what_runs_that_never_ran_is_told_of_and_how_to_run_it() -> None:
+    ((rev, why, hint),) = below(OLD)
+    assert (rev, why) == (3, "it is below rev 9, and the highest runs")
+    assert "`hotbay pin sample@3`" in hint
+    assert "higher --rev" in hint
+
+
+@pytest.mark.parametrize(
+    ("change", "policy", "ran"),
+    [({}, {}, True), ({"complete": True}, {}, False), ({"platform": "X"}, {}, False), ({}, {"pin": Pin(rev=3)}, False)],
+)
+def test_version_below_that_ran_is_complete_is_for_others_or_is_chosen_is_not_told_of(
+    change: dict, policy: dict, ran: bool
+) -> None:
+    assert 3 not in [rev for rev, *_ in below(replace(OLD, **change), policy=replace(POLICY, **policy), ran=ran)]
+
+
+def test_what_refuses_a_version_below_whatever_its_revision_is_told_first() -> None:
+    ((_, why, _),) = below(OLD, policy=replace(POLICY, pin=Pin(rev=9)))
+    assert why == "the pin is on rev 9"
+    ((_, why, _),) = below(OLD, policy=replace(POLICY, locked=frozenset({"d9"})))
+    assert why == "it is not in the lock file"
+
+
+@pytest.mark.parametrize("count", [MAX_BELOW, MAX_BELOW + 1])
+def test_of_a_shelf_of_older_versions_the_highest_few_are_told_of(count: int) -> None:
+    revs = [rev for rev, _, _ in below(*(Candidate(f"e{rev}", rev, "L") for rev in range(1, 1 + count)))]
+    assert revs == [*range(count, count - MAX_BELOW, -1)]

@@ -1,13 +1,14 @@
-"""A rollback is written first: what the world does not take changes nothing."""
+"""A rollback is written first, but where the version before is warm: there it is done whatever the world takes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
-from hotbay.errors import CapacityError
+from hotbay.errors import CapacityError, InputError
 from hotbay.rollout.events import EventLog
 from hotbay.rollout.operations import Operations, Ports
+from hotbay.rollout.rows import Row
 from hotbay.rollout.state import Abort, Attempt, Build, Event, GoTo, Life, Phase, State
 from hotbay.store.digests import Digest
 from hotbay.store.world.engine import Change, Put, WorldView
@@ -41,6 +42,10 @@ class Routine:
     state: State
     posted: list[tuple[Event, bool]] = field(default_factory=list)
 
+    @property
+    def row(self) -> Row:
+        return Row("sample", phase=self.state.phase, live_pid=7)
+
     def post(self, event: Event) -> None:
         self.posted.append((event, self.world.view.get(Pin, "sample") is not None))
 
@@ -70,28 +75,66 @@ class Bay:
         return Operations(supervisor, EventLog(lambda: 0.0), ports), routine
 
 
-@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.GUARD])
-async def test_rollback_that_cannot_be_written_changes_nothing(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [Phase.IDLE, Phase.CANARY])
+async def test_rollback_from_rest_that_cannot_be_written_changes_nothing_and_says_what_to_do(phase: Phase) -> None:
     bay = Bay()
     operations, routine = await bay.begin(phase)
     bay.world.full = True
-    with pytest.raises(CapacityError, match="the disk is full"):
+    with pytest.raises(CapacityError, match="sample was not rolled back: the disk is full") as refused:
         await operations.rollback("sample", "ann")
     assert routine.posted == []
+    assert "repeat" in refused.value.hint
+    assert "`pin: 1` for sample" in refused.value.hint
+
+
+async def test_rollback_during_the_guard_is_done_although_it_cannot_be_written() -> None:
+    bay = Bay()
+    operations, routine = await bay.begin(Phase.GUARD)
+    bay.world.full = True
+    with pytest.raises(CapacityError, match=r"sample went back to rev 1, but .* not written: the disk is full") as told:
+        await operations.rollback("sample", "ann")
+    ((event, was_pinned),) = routine.posted
+    assert isinstance(event, Abort)
+    assert not was_pinned
+    assert told.value.code == "RESOURCE_EXHAUSTED"
+    assert "`hotbay pin sample@1`" in told.value.hint
 
 
 @pytest.mark.parametrize(("phase", "kind"), [(Phase.IDLE, GoTo), (Phase.GUARD, Abort)])
-async def test_rollback_is_pinned_and_then_done(phase: Phase, kind: type[Event]) -> None:
+async def test_rollback_is_done_and_pinned(phase: Phase, kind: type[Event]) -> None:
     operations, routine = await Bay().begin(phase)
     page = await operations.rollback("sample", "ann")
     ((event, was_pinned),) = routine.posted
     assert isinstance(event, kind)
     assert event.who == "ann"
-    assert was_pinned
+    assert was_pinned == (phase is Phase.IDLE)
+    assert routine.world.view.get(Pin, "sample").digest == OLD
     assert page["digest"] == OLD
+    assert page["message"] == "this is a pin: `hotbay unpin sample` ends it"
 
 
-async def test_rollback_of_a_guard_that_ended_meanwhile_goes_to_the_version_all_the_same() -> None:
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        (Phase.IDLE, "nothing is under way; the next rollout waits for `hotbay rollout resume sample`"),
+        (Phase.CANARY, None),
+    ],
+)
+async def test_pause_with_nothing_under_way_says_what_waits(phase: Phase, said: str | None) -> None:
+    operations, _ = await Bay().begin(phase)
+    page = await operations.rollout("sample", "pause", "ann")
+    assert page.get("message") == said
+    assert page["phase"] == ("live" if phase is Phase.IDLE else "canary")
+
+
+async def test_refusal_names_the_phase_as_the_status_page_does() -> None:
+    operations, _ = await Bay().begin(Phase.IDLE)
+    with pytest.raises(InputError, match=r"nothing to promote: sample is live") as refused:
+        await operations.rollout("sample", "promote", "ann")
+    assert "idle" not in refused.value.hint
+
+
+async def test_guard_that_ends_while_the_pin_is_written_changes_nothing_of_the_rollback() -> None:
     bay = Bay()
     operations, routine = await bay.begin(Phase.GUARD)
 
@@ -100,4 +143,4 @@ async def test_rollback_of_a_guard_that_ended_meanwhile_goes_to_the_version_all_
 
     bay.world.then = ends
     await operations.rollback("sample", "ann")
-    assert [event for event, _ in routine.posted] == [GoTo(OLD, "ann")]
+    assert [type(event) for event, _ in routine.posted] == [Abort]

@@ -9,6 +9,7 @@ from math import erf, log, sqrt
 
 import numpy as np
 import pytest
+from hotbay.rollout.gathered import Gathered
 from hotbay.rollout.verdicts import (
     CanaryPolicy,
     GuardPolicy,
@@ -86,6 +87,17 @@ def test_canary_ends_after_its_time_and_its_requests(elapsed_s: float, made: int
 def test_guard_ends_after_its_time_and_its_calls(elapsed_s: float, made: int, ruling: Ruling) -> None:
     found = guard_verdict(GuardPolicy(), elapsed_s=elapsed_s, before=calls(10_000), candidate=calls(made))
     assert found.ruling is ruling
+
+
+def test_verdict_says_what_its_trial_has_of_what_it_wants() -> None:
+    policy = CanaryPolicy(for_s=5.0)
+    arms = Arms(requests(148), requests(37))
+    canary = canary_verdict(policy, elapsed_s=20.0, live=calls(148), candidate=calls(37), arms=arms)
+    shadow = shadow_verdict(ShadowPolicy(), elapsed_s=1.0, live=calls(90), candidate=calls(10))
+    guard = guard_verdict(GuardPolicy(), elapsed_s=2.0, before=calls(90), candidate=calls(20, errors=20))
+    assert canary.gathered == Gathered("requests", 37, 100, 20.0, 5.0, 300.0)
+    assert shadow.gathered == Gathered("calls", 10, 200, 1.0, 2.0)
+    assert (guard.ruling, guard.gathered) == (Ruling.FAIL, Gathered("calls", 20, 200, 2.0, 30.0, 300.0))
 
 
 def test_operators_bound_on_differences_fails_beyond_it_only() -> None:

@@ -116,6 +116,19 @@ def test_what_the_operator_chose_is_kept(reason: Record) -> None:
     assert found.size_bytes == 10 + 1 + 20_000
 
 
+@pytest.mark.parametrize("pin", [1, digest("a1L")])
+def test_what_the_configuration_pins_is_kept_as_if_a_command_had_pinned_it(pin: int | str) -> None:
+    records = [complete("a", rev, f"wheel{rev}") for rev in (1, 2, 3)]
+    withdrawn = ref("a", 1, offered=False)
+    demand = Demand(pinned=[("a", pin), ("another", 2)])
+    found = plan(*records, withdrawn, demand=demand, keep=1)
+    assert found.completions == (digest("a2L"),)
+    assert found.refs == ()
+    assert plan(*records, withdrawn, keep=1).completions == (digest("a1L"), digest("a2L"))
+    pinned = ref("a", 1, "wheel1", offered=False)
+    assert wanted_parts(view_of(1, [pinned]), demand) == {digest("wheel1")}
+
+
 def test_what_runs_is_kept_even_in_quarantine() -> None:
     records = [complete("a", rev, f"wheel{rev}") for rev in (1, 2, 3)]
     found = plan(*records, quarantine("a", 1), keep=1, demand=Demand(in_use=[digest("a1L")]))

@@ -60,21 +60,3 @@ def test_folder_where_the_number_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "generation").mkdir()
     with pytest.raises(InputError, match="cannot be used"):
         StateDirectory.open(tmp_path)
-
-
-def test_directory_in_which_a_host_ran_is_told_from_a_new_one(tmp_path: Path) -> None:
-    state = StateDirectory.open(tmp_path / "new")
-    assert not state.was_used
-    state.next_generation()
-    state.close()
-    again = StateDirectory.open(tmp_path / "new")
-    assert again.was_used
-    again.close()
-    (tmp_path / "fetched" / "store" / "blobs" / "sha256").mkdir(parents=True)
-    state = StateDirectory.open(tmp_path / "fetched")
-    assert not state.was_used, "a host that was killed before it did anything leaves empty folders"
-    state.close()
-    (tmp_path / "fetched" / "store" / "blobs" / "sha256" / "ab").touch()
-    state = StateDirectory.open(tmp_path / "fetched")
-    assert state.was_used
-    state.close()

@@ -97,6 +97,50 @@ async def test_lock_of_the_world_stays_in_force_when_its_file_cannot_be_used(
     assert files.problems == ()
 
 
+def test_lock_of_a_refused_configuration_leaves_nothing_behind(files: OperatorFiles, tmp_path: Path) -> None:
+    other = tmp_path / "other.lock"
+    other.write_text("packages: [\n")
+    with pytest.raises(InputError, match=r"other\.lock"):
+        files.read_lock(other)
+    assert files.problems == (), "it is no problem of what is in force"
+
+
+@pytest.mark.parametrize("refused", [None, "good"])
+def test_problem_of_the_lock_in_force_outlives_a_refused_configuration_with_another_or_none(
+    lock: Path, tmp_path: Path, refused: str | None
+) -> None:
+    in_force: list[Path | None] = [lock]
+    files = OperatorFiles(lambda: in_force[0])
+    lock.write_text("packages: [\n")
+    with pytest.raises(InputError):
+        files.lock_lines()
+    other = tmp_path / refused if refused is not None else None
+    if other is not None:
+        other.write_text(LOCK)
+    files.read_lock(other)
+    (problem,) = files.problems
+    assert problem.place is not None
+    assert problem.place.file == str(lock)
+    in_force[0] = other
+    assert files.problems == (), "in force, the other one has no problem"
+    lock.write_text(LOCK)
+    files.read_lock(lock)
+    in_force[0] = lock
+    assert files.problems == ()
+
+
+def test_problem_of_a_lock_that_a_reload_was_refused_for_is_told_once(files: OperatorFiles, lock: Path) -> None:
+    lock.write_text("packages: [\n")
+    with pytest.raises(InputError) as refused:
+        files.read_lock(lock)
+    other = Problem("CONFIG_INVALID", "something else")
+    files.refuse([*refused.value.problems, other])
+    assert [problem.message.endswith("stays in force") for problem in files.problems] == [False, True]
+    assert files.problems[0] is other
+    files.refuse(())
+    assert len(files.problems) == 1
+
+
 async def test_lock_file_that_cannot_be_used_is_an_error_where_the_world_holds_no_lock(
     files: OperatorFiles, lock: Path
 ) -> None:

@@ -58,6 +58,32 @@ def test_end_of_an_older_one_leaves_the_newest_on_its_way(configs: list[HostConf
     assert both.config is (second if ends == "take" else first)
 
 
+@pytest.mark.parametrize("ends", ["take", "give_up"])
+def test_one_that_still_waits_counts_again_when_a_newer_one_is_given_up(configs: list[HostConfig], ends: str) -> None:
+    """As when an edit is refused at once while the packages of the one before it are downloaded."""
+    first, second, third = configs
+    both = begun(first)
+    both.offer(second)
+    both.offer(third)
+    both.give_up(third)
+    assert both.of("new") is second
+    assert both.of("old") is first
+    getattr(both, ends)(second)
+    assert both.incoming is None
+    assert both.config is (second if ends == "take" else first)
+
+
+def test_older_ones_count_no_more_when_a_newer_one_is_in_force(configs: list[HostConfig]) -> None:
+    first, second, third = configs
+    both = begun(first)
+    both.offer(second)
+    both.offer(third)
+    both.take(third)
+    assert both.incoming is None
+    both.give_up(second)
+    assert (both.config, both.incoming) == (third, None)
+
+
 def test_every_change_is_told(configs: list[HostConfig]) -> None:
     told: list[tuple[bool, bool]] = []
     both = begun(configs[0])

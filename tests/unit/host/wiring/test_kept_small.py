@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hotbay.config.host_config import load_host_config
+from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.depot import Depot
 from hotbay.errors import CapacityError
 from hotbay.store.digests import Digest, digest_of
@@ -28,10 +28,14 @@ def withdrawn(rev: int) -> ManifestRef:
     return ManifestRef("a", rev, "any", digest_of(f"{rev}".encode()), "s", "", b"{}", offered=False)
 
 
+def configuration(folder: Path, more: str = "") -> HostConfig:
+    text = f"state_dir: {folder}\nworld: {{engine: memory}}\nlimits: {{keep_versions: 1}}\nsources: []\n{more}"
+    return load_host_config(text, file="host.yaml", base_directory=folder, environment={}, is_root=True)
+
+
 @asynccontextmanager
-async def depot(folder: Path, in_use: list[Digest]) -> AsyncIterator[Depot]:
-    text = f"state_dir: {folder}\nworld: {{engine: memory}}\nlimits: {{keep_versions: 1}}\nsources: []\n"
-    config = load_host_config(text, file="host.yaml", base_directory=folder, environment={}, is_root=True)
+async def depot(folder: Path, in_use: list[Digest], more: str = "") -> AsyncIterator[Depot]:
+    config = configuration(folder, more)
     state = StateDirectory.open(folder)
     made = await Depot.open(config, state, now=lambda: 0.0, wall=lambda: 0.0, random=lambda: 0.5)
     async with anyio.create_task_group() as group:
@@ -58,6 +62,19 @@ async def test_versions_that_nothing_needs_go_by_themselves(tmp_path: Path) -> N
         in_use.clear()
         await made.world.transact(lambda _: [Put(completion(4))])
         await changed_to(made, [4])
+
+
+async def test_version_that_a_configuration_pins_stays_while_it_is_in_force_or_on_its_way(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    async with depot(folder, [], "packages: [{id: a, pin: 1}]\n") as made:
+        await made.world.transact(lambda _: [Put(completion(rev)) for rev in (1, 2, 3)])
+        await changed_to(made, [1, 3])
+        made.obey(configuration(folder), incoming=configuration(folder, "packages: [{id: a, pin: 1}]\n"))
+        await made.world.transact(lambda _: [Put(completion(4))])
+        await changed_to(made, [1, 4])
+        made.obey(configuration(folder))
+        await made.world.transact(lambda _: [Put(completion(5))])
+        await changed_to(made, [5])
 
 
 async def test_state_directory_is_let_go_of_after_a_collection_under_way_and_none_begins_then(tmp_path: Path) -> None:

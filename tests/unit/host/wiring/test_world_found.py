@@ -1,5 +1,6 @@
-"""The world of a state directory in which a host ran: gone it is begun anew and told, empty it is refused."""
+"""The world of a state directory that had one: gone it is begun anew and told, empty it is refused."""
 
+import sqlite3
 from pathlib import Path
 
 import anyio.to_thread
@@ -14,8 +15,8 @@ from hotbay.store.world.records import Floor
 pytestmark = pytest.mark.anyio
 
 
-async def opened(folder: Path) -> Depot:
-    text = f"state_dir: {folder}\nsources: []\n"
+async def opened(folder: Path, world: str = "{}") -> Depot:
+    text = f"state_dir: {folder}\nsources: []\nworld: {world}\n"
     config = load_host_config(text, file="host.yaml", base_directory=folder, environment={}, is_root=True)
     state = StateDirectory.open(folder)
     try:
@@ -25,9 +26,9 @@ async def opened(folder: Path) -> Depot:
         raise
 
 
-async def used(folder: Path) -> None:
+async def used(folder: Path, world: str = "{}") -> None:
     """What a host leaves that has started a process and recorded something."""
-    depot = await opened(folder)
+    depot = await opened(folder, world)
     assert depot.warnings == ()
     depot.state.next_generation()
     await depot.world.transact(lambda _: [Put(Floor("a", 1))])
@@ -61,8 +62,61 @@ async def test_world_that_is_gone_where_a_host_ran_is_begun_anew_and_told(tmp_pa
     (tmp_path / "state" / "world.db").unlink()
     depot = await opened(tmp_path / "state")
     (problem,) = depot.warnings
-    assert "was not there, although a host ran here before" in problem.message
+    assert "is not there any more" in problem.message
     assert "pins, grants" in problem.hint
+    await depot.close()
+    depot.state.close()
+
+
+class KilledError(BaseException): ...
+
+
+async def test_start_that_was_killed_while_it_began_anew_is_taken_up_and_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "state"
+    await used(folder)
+    (folder / "world.db").unlink()
+
+    def killed(path: Path, **_: object) -> None:
+        # What SQLite leaves before it has written its first page.
+        path.touch()
+        raise KilledError
+
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite3, "connect", killed)
+            with pytest.raises(KilledError):
+                await opened(folder)
+    depot = await opened(folder)
+    assert ["is not there any more" in problem.message for problem in depot.warnings] == [True]
+    await depot.close()
+    depot.state.close()
+    await used(folder)
+    (folder / "world.db").write_bytes(b"")
+    with pytest.raises(InputError, match="it is empty"):
+        await opened(folder)
+
+
+@pytest.mark.parametrize("world", ["{engine: memory}", "{path: other.db}"])
+async def test_world_of_another_engine_or_path_is_new_and_not_lost(tmp_path: Path, world: str) -> None:
+    folder = tmp_path / "state"
+    await used(folder, world)
+    await used(folder)
+    await used(folder, world)
+
+
+async def test_lost_world_is_told_until_its_log_is_out_of_the_way(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    await used(folder)
+    (folder / "world.db").unlink()
+    (folder / "world.db-wal").write_bytes(b"changes")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"it is empty or gone, and world\.db-wal beside it is not"):
+            await opened(folder)
+    (folder / "world.db-wal").unlink()
+    depot = await opened(folder)
+    assert len(depot.warnings) == 1
     await depot.close()
     depot.state.close()
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,11 @@ async def test_transaction_is_refused_after_the_file_was_replaced(path: Path) ->
 
 async def test_transaction_during_which_the_file_goes_is_not_done(path: Path) -> None:
     world = await SqliteWorld.open(path)
+    loaded: list[bool] = []
 
     class GoneAtCommit(sqlite3.Connection):
         def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:
-            if statement == "COMMIT":
+            if statement == "COMMIT" and loaded:
                 path.unlink()
             return super().execute(statement, *arguments)
 
@@ -66,6 +68,7 @@ async def test_transaction_during_which_the_file_goes_is_not_done(path: Path) ->
     world._file._connection = sqlite3.connect(path, factory=GoneAtCommit, isolation_level=None, check_same_thread=False)
     world._file._files = None
     await world._run(world._file.load)
+    loaded.append(True)
     with pytest.raises(CapacityError, match="was deleted"):
         await world.transact(put(1))
     assert world.view.all(Floor) == ()
@@ -89,12 +92,36 @@ async def test_file_that_is_put_back_takes_transactions_again(path: Path) -> Non
 async def test_file_that_must_be_there_is_not_begun_anew(path: Path, state: str) -> None:
     if state == "empty":
         path.touch()
-    with pytest.raises(InputError, match=f"it is {state}, and a host ran here before") as caught:
+    with pytest.raises(InputError, match=f"it is {state}, and there was a world before") as caught:
         await SqliteWorld.open(path, must_exist=True)
     assert "pins, grants" in caught.value.hint
     assert path.exists() == (state == "empty")
     world = await SqliteWorld.open(path)
     assert world.view.revision == 0
+    await world.close()
+
+
+async def test_file_is_read_at_one_revision_while_its_host_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement finds the file as the host left it a moment ago."""
+    world = await SqliteWorld.open(path)
+    await world.transact(put(1))
+    connect = sqlite3.connect
+
+    class Beside(sqlite3.Connection):
+        def execute(self, statement: str, *arguments: object) -> sqlite3.Cursor:
+            cursor = super().execute(statement, *arguments)
+            if "revision" in statement or "FROM records" in statement:
+                other = connect(path)
+                with other:
+                    other.execute("UPDATE world SET revision = revision + 1")
+                    other.execute("DELETE FROM records")
+                other.close()
+            return cursor
+
+    monkeypatch.setattr(sqlite3, "connect", partial(connect, factory=Beside))
+    view = read_world(path)
+    assert (view.revision, view.all(Floor)) == (1, (Floor("a", 1),))
+    monkeypatch.undo()
     await world.close()
 
 
