@@ -15,6 +15,8 @@ SERVERS := build/servers/.complete
 
 # Files that a build reads. Caches and build results are not among them, or nothing would ever be up to date.
 sources = $(shell find $(1) -type f -not -name '*.pyc' -not -path '*/build/*' -not -path '*/dist/*' 2>/dev/null)
+# Of the whole lane alone: a part of the tests covers a part of the code.
+COVERAGE := --cov --cov-report=term:skip-covered
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
 .PHONY: help
@@ -67,8 +69,8 @@ run: $(PACKAGES) ## the host and its gateway (ARGS="-c FILE")
 	@$(BIN)/hotbay run $(ARGS)
 
 .PHONY: test
-test: $(PACKAGES) $(SERVERS) ## every test but the slow ones, with coverage (ARGS= for pytest)
-	@PATH="$(CURDIR)/build/servers/usr/bin:$$PATH" $(BIN)/python -m pytest -m 'not slow' --cov --cov-report=term:skip-covered $(ARGS)
+test: $(PACKAGES) $(SERVERS) ## every test but the slow ones, with coverage (ARGS="tests/unit -q": these, without)
+	@PATH="$(CURDIR)/build/servers/usr/bin:$$PATH" $(BIN)/python -m pytest -m 'not slow' $(or $(ARGS),$(COVERAGE))
 
 .PHONY: test-slow
 test-slow: $(PACKAGES) $(SAMPLES) $(SERVERS) ## the slow tests: proofs under load (SCALE=0.1 shortens them; ARGS="-k zero_drop")

@@ -67,9 +67,9 @@ class Launcher:
             seed=random.SystemRandom().getrandbits(63),
         )
 
-    def log(self, name: str, label: str) -> LogSink:
-        """Where a new process's output goes."""
-        sink = LogSink(label)
+    def log(self, name: str, label: str, rev: int) -> LogSink:
+        """Where the output of a new process of this revision goes."""
+        sink = LogSink(label, rev=rev)
         self._logs.setdefault(name, deque(maxlen=LOGS_KEPT)).append(sink)
         return sink
 

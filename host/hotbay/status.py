@@ -18,10 +18,12 @@ from hotbay.observe.facts import GenerationFacts, HostFacts, PluginFacts, StoreF
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.package_blobs import Progress
 from hotbay.packages.ref_watch import SourceStatus
+from hotbay.rollout.gathered import Gathered
 from hotbay.rollout.rows import ErrorShown, Row, VerdictShown, phase_text
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import Binding
 from hotbay.scheduling.router import Router
+from hotbay.scheduling.statistics import BREAKER_OPEN
 from hotbay.store.budget import DiskUsage
 from hotbay.store.world.engine import WorldView
 from hotbay.store.world.records import Quarantine
@@ -65,7 +67,8 @@ class StatusPage:
         plan = self.router.plan if self.router is not None else None
         usage = self.store()
         alarms = [] if usage is None else [Problem("RESOURCE_EXHAUSTED", text, hint=_GC) for text in usage.alarms]
-        all_problems = [*problems, *(supervisor.problems if supervisor is not None else ()), *alarms]
+        told = supervisor.problems if supervisor is not None else ()
+        all_problems = [*problems, *told, *self._broken(), *alarms]
         generations = {} if supervisor is None else {g.number: g for g in supervisor.generations}
         return {
             "version": self._version,
@@ -96,6 +99,18 @@ class StatusPage:
             quarantined=Counter(record.plugin_id for record in self.world().all(Quarantine)),
             store=None if usage is None else StoreFacts(usage.used_bytes, usage.free_bytes, usage.limit_bytes),
         )
+
+    def _broken(self) -> list[Problem]:
+        """Plugins that answer no more, though they run."""
+        found = self.router.broken() if self.router is not None else []
+        return [
+            Problem(
+                BREAKER_OPEN,
+                f"the breaker of {name} is open, it is asked once a second: {complaint or 'it does not answer'}",
+                hint=f"See `hotbay logs {name}`; `hotbay rollback {name}` goes back to the version before",
+            )
+            for name, complaint in found
+        ]
 
     def _binding(self, binding: Binding) -> dict[str, object]:
         """How often a binding's failure policy decided, and why it last did."""
@@ -146,6 +161,8 @@ def _plugin(row: Row, generations: Mapping[int, Generation], now: float) -> dict
         "candidate": _build(row.candidate, row.candidate_pid),
         "previous": _build(row.previous, None),
         "target": row.target,
+        "pin": None if row.pin is None else {"rev": row.pin.rev, "digest": row.pin.digest, "by": row.pin.by},
+        "below": list(row.below),
         "awaiting_grant": list(row.awaiting_grant),
         "asked": list(row.asked),
         "progress": _progress(row.progress),
@@ -207,6 +224,21 @@ def _verdict(shown: VerdictShown | None) -> Mapping[str, object] | None:
         "live": verdict.live,
         "bound": verdict.bound,
         "limit_s": verdict.limit_s,
+        "gathered": _gathered(verdict.gathered),
+    }
+
+
+def _gathered(gathered: Gathered | None) -> Mapping[str, object] | None:
+    """How far the step is: what is still missing for its verdict."""
+    if gathered is None:
+        return None
+    return {
+        "counted": gathered.counted,
+        "count": gathered.count,
+        "wanted": gathered.wanted,
+        "elapsed_s": round(gathered.elapsed_s, 1),
+        "for_s": gathered.for_s,
+        "at_most_s": gathered.at_most_s,
     }
 
 
@@ -242,6 +274,8 @@ def _store(usage: DiskUsage | None) -> Mapping[str, object] | None:
         return None
     return {
         "bytes": usage.used_bytes,
+        "package_bytes": usage.blob_bytes + usage.part_bytes,
+        "environment_bytes": usage.environment_bytes,
         "budget_bytes": usage.limit_bytes,
         "free_bytes": usage.free_bytes,
         "alarm": bool(usage.alarms),

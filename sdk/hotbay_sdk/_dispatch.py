@@ -2,8 +2,8 @@
 
 `_serve` feeds it from the links, `testing.PluginHarness` from memory. Hot calls never overlap, but those of types
 that declare it; `configure`, `check_ready` and `export_state` run in another thread. The first waits for the hot
-calls that run only before it closes what was dropped, the last keeps them from one step of an export. Every fault of an author's code becomes an error of the step and the
-request that it concerns; SystemExit alone passes.
+calls that run only before it closes what was dropped, the last keeps them from one step of an export. Every fault of an
+author's code becomes an error of the step and the request that it concerns; SystemExit alone passes.
 """
 
 from __future__ import annotations

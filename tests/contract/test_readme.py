@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hotbay.config.host_config import load_host_config
 from hotbay.packages.layout import read_layout
 from hotbay.packages.project import parse_project
 from hotbay_sdk import Plugin
@@ -62,6 +63,13 @@ def names() -> dict[str, object]:
 
 def test_readme_stays_short():
     assert len(README.splitlines()) <= MAX_LINES
+
+
+def test_readme_host_config_is_read_and_stays_the_least(tmp_path: Path):
+    text = block("yaml")
+    config = load_host_config(text, file="README.md", base_directory=tmp_path, environment={}, is_root=False)
+    assert [str(endpoint.url) for endpoint in config.endpoints] == ["http://127.0.0.1:8000"]
+    assert len(text.splitlines()) <= 5
 
 
 def test_readme_plugin_defines_what_its_project_file_names(names: dict[str, object]):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Final
 
-from hotbay.authoring.templates import BODIES, GITIGNORE, PYPROJECT, README, TESTS, Body
+from hotbay.authoring.templates import BODIES, GITIGNORE, PYPROJECT, README, REQUEST, TESTS, Body
 from hotbay.errors import InputError, Problem
 from hotbay.packages.manifest import check_label
 
@@ -82,6 +82,7 @@ def project_files(names: Names, point: str, *, publisher: str) -> Mapping[str, s
         "README.md": filled(README),
         "endpoints.yaml": body.endpoints,
         f"{names.module}/__init__.py": filled(body.code),
+        "request.json": REQUEST,
         "pyproject.toml": filled(PYPROJECT),
         f"tests/test_{names.module}.py": filled(TESTS + body.tests),
     }

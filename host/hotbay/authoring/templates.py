@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BODIES", "GITIGNORE", "PYPROJECT", "README", "TESTS", "Body"]
+__all__ = ["BODIES", "GITIGNORE", "PYPROJECT", "README", "REQUEST", "TESTS", "Body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,23 @@ $parameters
 ## Work on it
 
 ```console
-$$ python -m pytest                          # needs hotbay-sdk and pytest
+$$ pip install pytest                        # once, where hotbay is installed
+$$ python -m pytest
 $$ hotbay deps .                             # requirements.lock: versions and hashes of what the plugin needs
-$$ hotbay call $type $call
+$$ hotbay call $type $call   # and --request request.json
 $$ hotbay conformance --package .            # every rule of the wire protocol
 $$ hotbay pack . --out packages/$id
 ```
 
 `requirements.lock` belongs to the sources: `pack` takes exactly these wheels, on every machine. Run `hotbay deps .` again
 after a change of `[project] dependencies`, and with `--upgrade` for newer versions.
+"""
+
+REQUEST: Final = """\
+{
+  "model": "model",
+  "messages": [{"role": "user", "content": "hello"}]
+}
 """
 
 TESTS: Final = """\

@@ -1,13 +1,13 @@
 """What a host answered to a command, as a sheet for people. Pure.
 
 A page is shown by its shape: values by name, lists of objects as tables. The columns that people look for come first,
-digests go first when there is no room; times are of the wall clock in UTC.
+digests are short and go first when there is no room; times are of the wall clock in UTC.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from hotbay.cli.sheet import Sheet, moment, size
+from hotbay.cli.sheet import Sheet, moment, short_digests, size
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
 __all__ = ["answer_sheet"]
@@ -17,6 +17,8 @@ _FIRST: Final = (
     "until_s", "generation",
 )  # fmt: skip
 _LEAST: Final = ("digest", "hint")
+_TITLES: Final = {"cleared": "cleared, and may run again:", "not_chosen": "newer, and not chosen:"}
+"""Tables whose rows do not say by themselves what they are."""
 _ALWAYS_SHOWN: Final = 2
 _MESSAGE: Final = "message"
 _HINT: Final = "hint"
@@ -26,12 +28,12 @@ def answer_sheet(page: Mapping[str, object]) -> Sheet:
     """Everything on the page; `message` comes first and `hint` last."""
     sheet = Sheet()
     if page.get(_MESSAGE):
-        sheet.say(str(page[_MESSAGE]))
+        sheet.say(short_digests(str(page[_MESSAGE])))
     for name, value in page.items():
         if name not in (_MESSAGE, _HINT):
             _add(sheet, name, value)
     if page.get(_HINT):
-        sheet.say(f"what to do: {page[_HINT]}")
+        sheet.say(f"what to do: {short_digests(str(page[_HINT]))}")
     return sheet
 
 
@@ -40,9 +42,11 @@ def _add(sheet: Sheet, name: str, value: object) -> None:
         for key, inner in value.items():
             _add(sheet, f"{name} {key}", inner)
     elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        if name in _TITLES:
+            sheet.say(_TITLES[name])
         sheet.show(_table(value))
     elif isinstance(value, list):
-        sheet.say(f"{_label(name)}: {', '.join(map(str, value)) or 'none'}")
+        sheet.say(f"{_label(name)}: {', '.join(short_digests(str(item)) for item in value) or 'none'}")
     else:
         sheet.say(f"{_label(name)}: {_shown(name, value)}")
 
@@ -60,6 +64,7 @@ def _label(name: str) -> str:
         if name.endswith(unit) and name != unit:
             name = name.removesuffix(unit)
             break
+    name = "size" if name == "bytes" else name
     return cell(name.replace("_", " "))
 
 
@@ -75,7 +80,7 @@ def _shown(name: str, value: object) -> str:
         return _version(value)
     if isinstance(value, list):
         return ", ".join(cell(item) for item in value) or UNKNOWN
-    return cell(value)
+    return cell(short_digests(value) if isinstance(value, str) else value)
 
 
 def _version(value: Mapping[str, object]) -> str:

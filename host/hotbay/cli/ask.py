@@ -14,7 +14,8 @@ from rich.console import Console
 
 from hotbay.cli.admin_client import AdminClient
 from hotbay.cli.answers import answer_sheet
-from hotbay.cli.sheet import moment
+from hotbay.cli.lines import log_line
+from hotbay.cli.sheet import moment, rows
 from hotbay.cli.socket_path import find_socket
 from hotbay.cli.status import show_status, watch_status
 from hotbay.errors import InputError, Place, Problem, printable
@@ -59,15 +60,14 @@ class Ask:
         """Print the last lines that a plugin wrote, and with `follow` those that it writes."""
         target = f"/logs/{plugin}?lines={lines}"
         if follow:
-            self._stream(f"{target}&follow=true", lambda page: printable(str(page.get("line", ""))))
+            self._stream(f"{target}&follow=true", log_line)
             return
         page = self._client.get(target)
         if self._at.as_json:
             self._print(page)
             return
-        found = page.get("lines")
-        for line in found if isinstance(found, list) else ():
-            click.echo(printable(str(line)))
+        for line in rows(page.get("lines")):
+            click.echo(log_line(line))
 
     def events(self) -> None:
         """Print what happens until interrupted."""

@@ -2,18 +2,22 @@
 
 import json
 import logging
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from hotbay.cli.exit_codes import EXIT_FAILED
+from hotbay.cli.points import CALLED_POINTS, PointChoice
+
 if TYPE_CHECKING:
+    from hotbay.authoring.arguments import Row
     from hotbay.authoring.runner import Called
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_POINTS = ("score", "filter", "pick", "produce", "profile_handler", "pre_request")
 LOG_CHARS = 4000
 
 __all__ = ["call"]
@@ -27,7 +31,7 @@ __all__ = ["call"]
 @click.option("--endpoints", "endpoints_file", type=_FILE, help="Map from endpoint id to its figures.")
 @click.option("--candidate", "candidates", multiple=True, metavar="ID", help="Only these are candidates; repeatable.")
 @click.option("--parameters", "parameters_file", type=_FILE, help="The operator's map of parameters.")
-@click.option("--point", type=click.Choice(_POINTS), help="Of a type that answers several.")
+@click.option("--point", type=PointChoice(CALLED_POINTS), help="Of a type that answers several.")
 @click.option("--picks", type=click.IntRange(min=1), default=1, show_default=True, help="How many a picker may choose.")
 @click.option("--profile", "profiles", multiple=True, default=("default",), help="For a profile handler; repeatable.")
 @click.option("--repeat", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Calls to time.")
@@ -50,7 +54,8 @@ def call(
 ) -> None:
     """Start one plugin process, make a ref of TYPE in it, call it, and print what it answered and how long it took.
 
-    A project runs as it lies there, with the wheels of its requirements.lock. Files are YAML or JSON.
+    A project runs as it lies there, with the wheels of its requirements.lock. Files are YAML or JSON. Exits with 1 when
+    it could not be started or called, or when a call raised.
     """
     # Imported here because they bring in the event loop and everything that starts a process.
     import tempfile  # noqa: PLC0415
@@ -81,6 +86,7 @@ def call(
         finally:
             _show_log(log)
     click.echo(_json(type_name, called) if output == "json" else "\n".join(_text(called)))
+    sys.exit(_exit_code(called))
 
 
 def _headers(given: Sequence[str]) -> dict[str, str]:
@@ -104,12 +110,22 @@ def _json(type_name: str, called: "Called") -> str:
     page = {
         "type": type_name,
         "point": called.point,
-        "results": _finite(called.rows),
+        "results": [_finite(row) if has_answer else None for row, has_answer in _answers(called)],
         "errors": [{"request": request, "error": text} for request, text in called.errors],
         "latency_us": [round(seconds * 1e6) for seconds in called.latencies_s],
         "deadline_us": round(called.deadline_s * 1e6),
     }
     return json.dumps(page, indent=2)
+
+
+def _exit_code(called: "Called") -> int:
+    return EXIT_FAILED if called.errors else 0
+
+
+def _answers(called: "Called") -> "list[tuple[Row, bool]]":
+    """Each request's row, and whether the plugin answered: in place of an error there are zeros, which it never said."""
+    failed = {request for request, _ in called.errors}
+    return [(row, -1 not in failed and index not in failed) for index, row in enumerate(called.rows)]
 
 
 def _finite(value: object) -> object:
@@ -122,9 +138,10 @@ def _finite(value: object) -> object:
 
 def _text(called: "Called") -> list[str]:
     lines = []
-    for index, row in enumerate(called.rows):
-        lines.append(f"request {index}: {_WORDS[called.point]}")
-        lines += _row(row)
+    for index, (row, has_answer) in enumerate(_answers(called)):
+        if has_answer:
+            lines.append(f"request {index}: {_WORDS[called.point]}")
+            lines += _row(row)
     for request, text in called.errors:
         lines.append(f"error in {'every request' if request < 0 else f'request {request}'}: {text}")
     if called.point == "pre_request":

@@ -186,14 +186,18 @@ async def _count(file: Path) -> tuple[int, int]:
 
 
 def _store(root: Path) -> Check:
-    store = root / STORE
-    if not store.is_dir():
-        return Check("store", Found.OK, f"{store} will be made")
+    if not (root / STORE).is_dir():
+        return Check("store", Found.OK, f"{root / STORE} will be made")
     try:
-        sizes = [path.stat().st_size for path in store.rglob("*") if path.is_file()]
+        of_packages, of_environments = (_bytes_below(root / name) for name in (STORE, "environments"))
     except OSError as error:
-        return Check("store", Found.NOTE, f"{store}: {error.strerror or error}")
-    return Check("store", Found.OK, f"{size(sum(sizes))} in {len(sizes)} files at {store}")
+        return Check("store", Found.NOTE, f"{root}: {error.strerror or error}")
+    parts = f"packages {size(of_packages)}, environments {size(of_environments)}"
+    return Check("store", Found.OK, f"{size(of_packages + of_environments)} ({parts}) below {root}")
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _host(root: Path, config: HostConfig, holder: str | None) -> Check:

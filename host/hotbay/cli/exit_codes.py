@@ -16,8 +16,9 @@ class NoHostError(CapacityError):
     """Nobody answers where a running host was looked for."""
 
     default_hint = (
-        "start a host with `hotbay run`; one with another configuration is found by -c FILE or --socket PATH, "
-        "and `hotbay doctor` looks for what is wrong"
+        "start a host with `hotbay run`; one with another configuration is found by -c FILE, and also without that file by "
+        "--socket STATE_DIR/admin.sock; "
+        "`hotbay doctor` looks for what is wrong"
     )
 
     def __init__(self, message: str, *, hint: str = "") -> None:

@@ -8,6 +8,7 @@ import click
 from hotbay.cli.call import call
 from hotbay.cli.conformance import conformance
 from hotbay.cli.exit_codes import exit_code
+from hotbay.cli.grouped import GroupedCommands
 from hotbay.cli.new import new
 from hotbay.cli.operate import OPERATOR_COMMANDS
 from hotbay.cli.publish import publish
@@ -37,7 +38,7 @@ def _report(error: HostError) -> None:
         click.echo(f"  what to do: {printable(error.hint)}", err=True)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hotbay", prog_name="hotbay")
 def commands() -> None:
     """A plugin host for live inference routing."""
@@ -108,7 +109,8 @@ def deps(directory: Path, wheels: Path | None, *, upgrade: bool) -> None:
     # Imported here because running tools needs an event loop, which most commands do without.
     from hotbay.packages.lock import lock_command  # noqa: PLC0415
 
-    click.echo(f"{directory} -> {lock_command(directory, wheels, upgrade=upgrade)}")
+    file = lock_command(directory, wheels, upgrade=upgrade)
+    click.echo(f"wrote {click.format_filename(file)} for {directory.resolve().name}")
 
 
 @commands.command()

@@ -4,16 +4,15 @@ from pathlib import Path
 
 import click
 
+from hotbay.cli.points import NEW_POINTS, PointChoice
 from hotbay.errors import printable
-
-_POINTS = ("scorer", "filter", "picker", "producer", "profile-handler", "pre-request")
 
 __all__ = ["new"]
 
 
 @click.command()
 @click.argument("name")
-@click.option("--point", type=click.Choice(_POINTS), default="scorer", show_default=True, help="What it answers.")
+@click.option("--point", type=PointChoice(NEW_POINTS), default="scorer", show_default=True, help="What it answers.")
 @click.option("--publisher", default="me", show_default=True, help="Who publishes it.")
 @click.option("--into", type=click.Path(path_type=Path), default=".", help="Where to make it.  [default: .]")
 @click.option("--lock/--no-lock", "locked", default=True, help="Write requirements.lock, from the package index.")

@@ -21,7 +21,8 @@ __all__ = ["OPERATOR_COMMANDS", "read_choice"]
 P = ParamSpec("P")
 
 _PLUGIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{12,64}")
+"""The host knows which one a beginning stands for."""
 _REV_MAX: Final = 2**64 - 1
 """As that of a manifest, which takes too long to import."""
 _CODES: Final = (
@@ -41,7 +42,7 @@ def _plugin_id(context: click.Context, parameter: click.Parameter, value: str) -
 
 def _target(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if not _PLUGIN_ID.fullmatch(value) and not _DIGEST.fullmatch(value):
-        raise click.BadParameter(f"expected a plugin id, or sha256: and 64 hex digits, found {value!r}")
+        raise click.BadParameter(f"expected a plugin id, or sha256: and 12 to 64 hex digits, found {value!r}")
     return value
 
 
@@ -62,7 +63,7 @@ def _choice(context: click.Context, parameter: click.Parameter, value: str) -> C
 
 
 def read_choice(text: str) -> Choice:
-    """The plugin, revision and digest that `ID@REV` or `ID@sha256:…` names; one of the last two is None.
+    """The plugin, revision and (beginning of a) digest that `ID@REV` or `ID@sha256:…` names; one of the last two is None.
 
     Raises:
         ValueError: it is neither.
@@ -73,7 +74,9 @@ def read_choice(text: str) -> Choice:
             return plugin, None, build
         if build.isascii() and build.isdigit() and len(build) <= 20 and int(build) <= _REV_MAX:
             return plugin, int(build), None
-    raise ValueError(f"expected ID@REV with REV from 0 to {_REV_MAX}, or ID@sha256:<64 hex digits>, found {text!r}")
+    raise ValueError(
+        f"expected ID@REV with REV from 0 to {_REV_MAX}, or ID@sha256:<12 to 64 hex digits>, found {text!r}"
+    )
 
 
 def _asks(command: Callable[Concatenate["Ask", P], None]) -> Callable[..., None]:

@@ -13,7 +13,7 @@ import anyio
 import anyio.abc
 import click
 
-from hotbay.app import Host, Serving, only_host_error
+from hotbay.app import Host, Serving
 from hotbay.cli.environment import environment
 from hotbay.config.data_parameters import read_data_layer
 from hotbay.config.documents import is_blank
@@ -22,7 +22,7 @@ from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.config.reload import read_content, watch_files
 from hotbay.datalayer.endpoint import format_authority
-from hotbay.errors import HostError, InputError, Place, Problem
+from hotbay.errors import HostError, InputError, Place, Problem, only_host_error
 from hotbay.observe.logs import set_up_logging
 from hotbay.operator_files import HeldBack
 from hotbay.process.heap import use_one_heap
@@ -220,6 +220,7 @@ class _Follower:
         self._watch = anyio.CancelScope()
         self._edits = 0
         self._under_way = 0
+        self._refused: tuple[Loaded, InputError] | None = None
 
     async def follow(self) -> None:
         async with anyio.create_task_group() as group:
@@ -233,11 +234,19 @@ class _Follower:
 
     def look(self) -> None:
         """Hold back what the files say at this moment, for who asks before the watch has seen it."""
+        try:
+            fresh = load(self._given, may_be_blank=False)
+        except InputError as error:
+            self._host.files.hold_back(error)
+            return
         if self._is_manual:
-            try:
-                self._hold_back(load(self._given, may_be_blank=False))
-            except InputError as error:
-                self._host.files.hold_back(error)
+            self._hold_back(fresh)
+        elif self._under_way or _same(fresh, self._loaded):
+            self._host.files.hold_back(None)
+        else:
+            # The watch has not seen it yet, or it was refused: that may be no longer so.
+            refused = self._refused[1] if self._refused is not None and _same(fresh, self._refused[0]) else None
+            self._host.files.hold_back(HeldBack(_differing(fresh, self._loaded), partial(self._retry, fresh), refused))
 
     @property
     def _is_manual(self) -> bool:
@@ -247,7 +256,11 @@ class _Follower:
         changes = _differing(fresh, self._loaded)
         # What is in force already takes the place of what is on its way.
         waits = changes or self._under_way
-        self._host.files.hold_back(HeldBack(changes, partial(self._apply, fresh)) if waits else None)
+        self._host.files.hold_back(HeldBack(changes, partial(self._apply, fresh, by_command=True)) if waits else None)
+
+    async def _retry(self, fresh: Loaded) -> None:
+        await self._apply(fresh, by_command=True)
+        self._host.report_problems(())
 
     async def _changed(self, content: FileContent, edit: int) -> None:
         files: dict[Path, str] = {}
@@ -289,17 +302,31 @@ class _Follower:
             self._files = dict(files)
             self._watch.cancel()
 
-    async def _apply(self, fresh: Loaded) -> None:
+    async def _apply(self, fresh: Loaded, *, by_command: bool = False) -> None:
+        before = self._loaded
+
+        def take() -> None:
+            nonlocal before
+            before, self._loaded = self._loaded, fresh
+
         self._under_way += 1
         try:
-            await self._host.adopt(fresh.host, fresh.picker)
+            # A newer one may be in force by the end of the call.
+            await self._host.adopt(fresh.host, fresh.picker, in_force=take)
+        except BaseException as error:
+            # Not all of it acts: the same files are to be tried again.
+            self._loaded = before if self._loaded is fresh else self._loaded
+            self._refused = (fresh, error) if isinstance(error, InputError) else None
+            raise
         finally:
             self._under_way -= 1
-        for name in _needs_restart(fresh, self._loaded):
+        for name in _needs_restart(fresh, before):
             logger.warning("reload_ignored field=%s: it acts at the next start", name)
         _log_warnings(fresh)
-        self._loaded = fresh
-        logger.info("reload_applied files=%s", ",".join(map(str, fresh.files)) or "-")
+        waits = self._host.files.lock_waits
+        # The command goes on to the lock.
+        note = f": {waits.message}; {waits.hint}" if waits is not None and not by_command else ""
+        logger.info("reload_applied files=%s%s", ",".join(map(str, fresh.files)) or "-", note)
 
 
 LIVE_FIELDS: Final = frozenset(

@@ -4,6 +4,7 @@ A pipe gets plain lines at their natural width, a terminal tables that fit: the 
 name, no text is cut. What others named is escaped, and is never markup.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,8 +17,11 @@ from rich.text import Text
 
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
-__all__ = ["Bar", "Sheet", "ago", "cells", "mapping", "moment", "rows", "size", "texts"]
+__all__ = ["Bar", "Sheet", "ago", "cells", "mapping", "moment", "rows", "short_digests", "size", "texts"]
 
+DIGEST_DIGITS: Final = 12
+"""Enough to tell builds apart, what people are used to from other tools, and what commands take in place of all 64."""
+_DIGEST: Final = re.compile(rf"(sha256:[0-9a-f]{{{DIGEST_DIGITS}}})[0-9a-f]{{{64 - DIGEST_DIGITS}}}(?![0-9a-f])")
 _BAR_COLUMNS: Final = 30
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
@@ -119,6 +123,11 @@ def ago(value: object) -> str:
         if value >= 2 * length_s:
             return f"{value / length_s:.0f} {unit} ago"
     return f"{value:.0f} s ago"
+
+
+def short_digests(text: str) -> str:
+    """The text with the beginning of each digest in its place."""
+    return _DIGEST.sub(r"\1", text)
 
 
 def moment(at_s: float) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hotbay.cli.admin_client import AdminClient
 from hotbay.cli.exit_codes import NoHostError
-from hotbay.cli.sheet import Bar, Sheet, ago, cells, mapping, rows, size, texts
+from hotbay.cli.sheet import Bar, Sheet, ago, cells, mapping, rows, short_digests, size, texts
 from hotbay.errors import CapacityError, HostError
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
@@ -24,8 +24,6 @@ _SCRAPE_ERROR_CHARS: Final = 60
 # A thousand endpoints that fail, fail alike.
 _SCRAPE_ERRORS_SHOWN: Final = 10
 _RETRY_S: Final = 1.0
-# Enough to tell builds apart, and what people are used to from other tools.
-_DIGEST_CHARS: Final = len("sha256:") + 12
 _WANTED: Final = frozenset({"version", "ready", "plugins", "endpoints"})
 
 
@@ -153,7 +151,7 @@ def _plugins(plugins: Sequence[Mapping[str, object]]) -> Grid:
     names = (
         "plugin", "phase", "version", "rev", "candidate", "target", "generation", "pid", "leases", "restarts", "swaps",
     )  # fmt: skip
-    return Grid(names, (0, 0, 5, 2, 2, 6, 3, 1, 7, 1, 4), tuple(lines))
+    return Grid(names, (0, 0, 2, 1, 3, 9, 7, 5, 8, 4, 6), tuple(lines))
 
 
 def _phase(row: Mapping[str, object]) -> str:
@@ -165,7 +163,7 @@ def _target(row: Mapping[str, object], live: Mapping[str, object]) -> str:
     target = row.get("target")
     if not isinstance(target, str) or target == live.get("digest"):
         return UNKNOWN
-    return cell(target[:_DIGEST_CHARS])
+    return cell(short_digests(target))
 
 
 def _add_plugin(sheet: Sheet, row: Mapping[str, object]) -> None:
@@ -180,7 +178,10 @@ def _add_plugin(sheet: Sheet, row: Mapping[str, object]) -> None:
         sheet.say(f"{name}: {_verdict(verdict)}", style="red" if verdict.get("ruling") == "fail" else "")
     asked = " ".join(texts(row.get("asked"))) or "CAP…"
     for digest in texts(row.get("awaiting_grant")):
-        sheet.say(f"{name}: {digest} asks for more than is granted: `hotbay grant {name} {asked}` allows it")
+        sheet.say(
+            f"{name}: {short_digests(digest)} asks for more than is granted: `hotbay grant {name} {asked}` allows it"
+        )
+    _add_choice(sheet, row)
     if cold := row.get("cold"):
         sheet.say(f"{name}: began without the state of its predecessor: {cold}")
     if isinstance(retry_s := row.get("retry_in_s"), int | float):
@@ -190,8 +191,21 @@ def _add_plugin(sheet: Sheet, row: Mapping[str, object]) -> None:
         sheet.say(_error(row, error), style="red")
 
 
+def _add_choice(sheet: Sheet, row: Mapping[str, object]) -> None:
+    """What keeps other versions from being chosen."""
+    name = row.get("plugin")
+    if pin := mapping(row.get("pin")):
+        what = f"rev {pin['rev']}" if pin.get("rev") is not None else pin.get("digest")
+        who = f" by {pin['by']}: `hotbay unpin {name}` ends it" if pin.get("by") else " in the configuration"
+        sheet.say(f"{name}: pinned to {what}{who}")
+    live, below = mapping(row.get("live")), row.get("below")
+    for rev in below if isinstance(below, list) else ():
+        hint = f"`hotbay pin {name}@{rev}` runs it, or pack it again with a higher --rev"
+        sheet.say(f"{name}: rev {rev} is below what runs, rev {live.get('rev')}, and is not chosen: {hint}")
+
+
 def _verdict(verdict: Mapping[str, object]) -> str:
-    """The figure that decides, candidate against live."""
+    """How far the step is, and the figure that decides, candidate against live."""
     form = _mebibytes if verdict.get("figure") == "memory" else "{:.2%}".format
     values = [verdict.get(name) for name in ("candidate", "live", "bound")]
     candidate, live, bound = (form(value) if isinstance(value, int | float) else UNKNOWN for value in values)
@@ -199,7 +213,19 @@ def _verdict(verdict: Mapping[str, object]) -> str:
     over = f" over {limit_s * 1000:.3g} ms" if isinstance(limit_s, int | float) else ""
     figure = str(verdict.get("figure")).replace("_", " ")
     step = f"{verdict['phase']} of rev {verdict.get('rev')}: " if verdict.get("phase") else ""
-    return f"{step}{verdict.get('ruling')}: {figure}{over} {candidate}, of the live one {live}, allowed {bound}"
+    so_far = _gathered(mapping(verdict.get("gathered"))) if verdict.get("ruling") == "wait" else ""
+    return f"{step}{so_far}{verdict.get('ruling')}: {figure}{over} {candidate}, of the live one {live}, allowed {bound}"
+
+
+def _gathered(gathered: Mapping[str, object]) -> str:
+    """What a step has of what it wants before its verdict."""
+    elapsed_s, for_s, at_most_s = (gathered.get(name) for name in ("elapsed_s", "for_s", "at_most_s"))
+    if not isinstance(elapsed_s, int | float) or not isinstance(for_s, int | float):
+        return ""
+    counts = f"{gathered.get('count')} of {gathered.get('wanted')} {gathered.get('counted')}"
+    joined, end = (" or", "") if not isinstance(at_most_s, int | float) else (",", f", at most {at_most_s:g} s")
+    # A step that waits for its requests alone has had its time.
+    return f"{counts}{joined} {min(elapsed_s, for_s):.0f} of {for_s:g} s{end}: "
 
 
 def _mebibytes(count: float) -> str:
@@ -211,7 +237,7 @@ def _error(row: Mapping[str, object], error: Mapping[str, object]) -> str:
     parts = [f"generation {generation}"] * (generation is not None) + [since] * (since != UNKNOWN)
     where = f" ({', '.join(parts)})" if parts else ""
     hint = f". {error['hint']}" if error.get("hint") else ""
-    return f"{row.get('plugin')}: last error{where}: {error.get('code')}: {error.get('message')}{hint}"
+    return short_digests(f"{row.get('plugin')}: last error{where}: {error.get('code')}: {error.get('message')}{hint}")
 
 
 def _bindings(page: Mapping[str, object]) -> Grid:
@@ -251,6 +277,9 @@ def _add_store(sheet: Sheet, store: Mapping[str, object]) -> None:
     if not isinstance(used, int):
         return
     parts = [f"store: {size(used)}"]
+    of_packages, of_environments = store.get("package_bytes"), store.get("environment_bytes")
+    if isinstance(of_packages, int) and isinstance(of_environments, int):
+        parts.append(f"(packages {size(of_packages)}, environments {size(of_environments)})")
     if isinstance(budget, int):
         parts.append(f"of {size(budget)}")
     if isinstance(free, int):

@@ -6,6 +6,7 @@ packages that its sources offer now provide the types.
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ from hotbay.packages.sources.folder import DirectorySource
 from hotbay.packages.sources.oci_layout import OciLayoutSource
 from hotbay.packages.sources.source import Offer
 from hotbay.rollout.deployment import resolve
-from hotbay.scheduling.registry import TypeIndex
+from hotbay.scheduling.registry import FIRST_PARTY_TYPES, TypeIndex
 from hotbay.wishes import binding_options
 
 _UNCHECKED: Final = {
@@ -91,8 +92,9 @@ def _check_host(host: HostConfig, path: Path, base: Path) -> None:
     try:
         picker, _ = load_scheduling(host, Given(config_file=path), base, read_text)
         index = TypeIndex.build(((o.manifest.id, o.manifest.types) for o in offers), host.types)
-        resolve(picker, index, binding_options(host), unusable=unusable)
-    except InputError as error:
+        resolve(picker, index, binding_options(host), unusable=unusable, asked=list(_near(host)))
+    except InputError as refused:
+        error = _without_guesses(refused, host, offers)
         # A source that was not asked may offer what these packages do not.
         found = [problem for problem in error.problems if problem.code != "UNKNOWN_TYPE" or not far]
         if problems or found:
@@ -103,6 +105,36 @@ def _check_host(host: HostConfig, path: Path, base: Path) -> None:
     if problems:
         raise InputError(problems)
     _warn((*picker.warnings, *unusable))
+
+
+def _near(host: HostConfig) -> dict[str, Path]:
+    """Folders of the sources that are looked at, by the source's name."""
+    found = {source.name: _folder(source) for source in host.sources if source.fetch != "off"}
+    return {name: folder for name, folder in found.items() if folder is not None and folder.is_dir()}
+
+
+def _without_guesses(error: InputError, host: HostConfig, offers: Sequence[Offer]) -> InputError:
+    """Of a type that nothing provides: which folders are empty, in place of the host's own types if all are."""
+    filled = {offer.source for offer in offers}
+    empty = [
+        Problem(
+            "UNKNOWN_TYPE",
+            f"source '{name}' has no package yet",
+            Place(str(folder)),
+            hint=f"`hotbay publish DIR {folder}` brings one there, DIR being what `hotbay pack` wrote",
+        )
+        for name, folder in _near(host).items()
+        if name not in filled
+    ]
+    if not empty or not any(problem.code == "UNKNOWN_TYPE" for problem in error.problems):
+        return error
+    return InputError([*(error.problems if offers else map(_without_guess, error.problems)), *empty])
+
+
+def _without_guess(problem: Problem) -> Problem:
+    if problem.code != "UNKNOWN_TYPE" or problem.found in FIRST_PARTY_TYPES:
+        return problem
+    return replace(problem, expected="", found="", hint="")
 
 
 def _missing_folders(host: HostConfig) -> list[Problem]:

@@ -18,6 +18,7 @@ __all__ = [
     "SpecSyntaxError",
     "detect_engine",
     "engine_of_labels",
+    "named_metric",
     "parse_spec",
 ]
 
@@ -180,6 +181,16 @@ def engine_of_labels(labels: Mapping[str, str]) -> str | None:
             name = _ALIASES.get(name, name)
             return name if name in ENGINES else None
     return None
+
+
+def named_metric(engine: str | None, name: str) -> str:
+    """A field of an extraction with the family that it is read from, in its newest spelling; the field alone if there is none."""
+    mapping = ENGINES[engine or DEFAULT_ENGINE]
+    families = {"waiting": mapping.waiting, "running": mapping.running, "kv_usage": mapping.kv_usage}
+    if (cache := mapping.cache) is not None:
+        families |= {"cache": (cache.family,), "block_size": (cache.block_size,), "num_blocks": (cache.num_blocks,)}
+    spellings = families.get(name)
+    return f"{name} ({spellings[0]})" if spellings else name
 
 
 def detect_engine(body: bytes) -> str | None:

@@ -18,6 +18,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, Upsert, format_authority, split_authority
+from hotbay.datalayer.engines import named_metric
 from hotbay.datalayer.exposition import ExpositionError
 from hotbay.datalayer.extraction import Extraction, extract
 from hotbay.datalayer.metrics_client import MetricsClient, MetricsFetchError
@@ -193,13 +194,14 @@ class Scraper:
         if collector.failing and self._may_log(collector):
             logger.info("scrape_recovered endpoint=%s", collector.endpoint.id)
         collector.failing = False
-        wrong = frozenset(f"missing {name}" for name in extraction.missing)
-        wrong |= frozenset(f"invalid {name}" for name in extraction.invalid)
+        engine = extraction.metrics.engine
+        wrong = frozenset(f"missing {named_metric(engine, name)}" for name in extraction.missing)
+        wrong |= frozenset(f"invalid {named_metric(engine, name)}" for name in extraction.invalid)
         if not wrong <= collector.reported:
             logger.warning(
                 "scrape_incomplete endpoint=%s engine=%s: %s",
                 collector.endpoint.id,
-                extraction.metrics.engine,
+                engine,
                 ", ".join(sorted(wrong - collector.reported)),
             )
             collector.reported |= wrong

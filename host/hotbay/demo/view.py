@@ -24,6 +24,7 @@ _EVENTS_SHOWN = 12
 # A kill and what comes of it, of which each may fold once.
 _EVENT_LINES_MIN = 4
 _ERRORS_SHOWN = 5
+_NEXT = "next: the same by hand, with a plugin of your own: the tour of docs/operator-guide.md, a quarter of an hour"
 
 
 class LiveView:
@@ -165,6 +166,7 @@ def final(run: Run, console: Console) -> None:
     reasons = verdict(run)
     if not reasons:
         console.print(Text("GREEN: no request failed, through a swap and a crash", style="bold green"))
+        console.print(Text(_NEXT), soft_wrap=True)
     for reason in reasons:
         console.print(Text(f"RED: {reason}", style="bold red"))
 

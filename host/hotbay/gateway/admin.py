@@ -1,9 +1,9 @@
 """The admin interface: HTTP and JSON on a Unix socket, for the commands of the operator and for nobody else.
 
 `run` accepts until it is cancelled. A connection whose user is neither the host's nor root is told so and closed. Every
-call is bounded in size and time, a fault in one ends no other, at most `connections` are open at once, and a client that does not take what it asked
-for is let go. What the host is asked to change is logged with the name of the user. The socket's file is there exactly
-while calls are answered.
+call is bounded in size and time, a fault in one ends no other, at most `connections` are open at once, and a client
+that does not take what it asked for is let go. What the host is asked to change is logged with the name of the user.
+The socket's file is there exactly while calls are answered.
 """
 
 import json
@@ -208,11 +208,11 @@ class AdminServer:
     async def _followed(self, plugin: str, first: Page) -> AsyncIterator[Page]:
         lines = first.get("lines")
         for line in lines if isinstance(lines, list | tuple) else ():
-            yield {"line": line}
+            yield line
         following = self._operations.follow(plugin)
         try:
             async for line in following:
-                yield {"line": line}
+                yield line
         finally:
             await _end(following)
 

@@ -33,7 +33,10 @@ class AdminOperations(Protocol):
         """Put the lock file and a configuration that waits for it in force; answers what was changed."""
 
     async def pin(self, plugin: str, *, rev: int | None = None, digest: str | None = None, who: str) -> Page:
-        """Select this revision or digest, exactly one of them, and nothing else."""
+        """Select this revision or digest, exactly one of them, and nothing else.
+
+        A digest may be named by its first 12 or more hex digits, here and in quarantine, if no other begins so.
+        """
 
     async def unpin(self, plugin: str, who: str) -> Page:
         """Select by revision again."""
@@ -63,10 +66,10 @@ class AdminOperations(Protocol):
         """`{plugin, history: [{at_s, version, rev, digest, generation, why, who}]}`, the newest last."""
 
     async def logs(self, plugin: str, lines: int) -> Page:
-        """`{plugin, lines: [text]}`: the last lines that its processes wrote."""
+        """`{plugin, lines: [{at_s, rev, generation, pid, stream, line}]}`: the last lines that its processes wrote."""
 
-    def follow(self, plugin: str) -> AsyncIterator[str]:
-        """Lines as its processes write them, without end."""
+    def follow(self, plugin: str) -> AsyncIterator[Page]:
+        """Such lines as its processes write them, without end."""
 
     async def gc(self, *, dry_run: bool = False) -> Page:
         """Remove what nothing needs, or say what that is: `{dry_run, blobs, environments, bytes}`."""

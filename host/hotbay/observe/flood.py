@@ -1,7 +1,7 @@
 """How often the host says one thing: at most `LINES_PER_MINUTE` lines in any minute, the rest counted. Pure.
 
 One thing is a key that the caller makes: what happened, to which version of whom, with which code. A key may say `BURST`
-lines at once and then one per `REFILL_S`, which is never more than `BURST + 1` in a minute. Memory is bounded by `KEYS_MAX`:
+lines at once and then one per `REFILL_S`, which is never more than `BURST + 1` in a minute. Memory is bounded by `keys_max`:
 over it, the key that was silent for longest is forgotten.
 """
 
@@ -16,7 +16,7 @@ LINES_PER_MINUTE: Final = 6
 BURST: Final = LINES_PER_MINUTE - 1
 REFILL_S: Final = 60.0
 KEYS_MAX: Final = 1024
-"""Plugins and endpoints of a large host, times what can go wrong with each."""
+"""By default: plugins and endpoints of a large host, times what can go wrong with each."""
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
@@ -33,7 +33,8 @@ class _Account(Generic[_T]):
 class FloodLimiter(Generic[_K, _T]):
     """Decides for each item whether it is said. Times are of one monotonic clock, in seconds, never going back."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys_max: int = KEYS_MAX) -> None:
+        self._keys_max = keys_max
         self._accounts: OrderedDict[_K, _Account[_T]] = OrderedDict()
         self._holding: set[_K] = set()
 
@@ -81,6 +82,6 @@ class FloodLimiter(Generic[_K, _T]):
         return count
 
     def _forget_oldest(self) -> None:
-        if len(self._accounts) > KEYS_MAX:
+        if len(self._accounts) > self._keys_max:
             key, _ = self._accounts.popitem(last=False)
             self._holding.discard(key)

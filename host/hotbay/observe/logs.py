@@ -5,7 +5,7 @@ Fields given as `extra` are kept. Nothing here ever sees a prompt: who logs give
 
 One thing that goes on happening to one subject is said a few times a minute (see `flood`); the field `repeated` is how
 often it happened since its last line beside that. Requests have a line each all the same, and what plugins print has
-bounds of its own (see `process.log`).
+bounds of its own (see `process.log`); of that, an error that a plugin says again word for word counts as one thing, too.
 """
 
 import json
@@ -40,6 +40,8 @@ _SUBJECT: Final = re.compile(r"\b(?:plugin|endpoint|source|ref|field|file|path|d
 _CODE: Final = re.compile(r"\b(?:code|reason|phase|operation|event)=(\S+)")
 """A rollout goes through eight phases in a minute, and what an operator did is to be read in full."""
 _LOOK_EVERY_S: Final = 1.0
+PLUGIN_ERRORS_KEPT: Final = 64
+"""Different errors of plugins that are remembered. A record may hold 16 KiB, so this is a mebibyte at most."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -69,6 +71,8 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self._now = now
         self._limiter: FloodLimiter[tuple[str, ...], logging.LogRecord] = FloodLimiter()
+        # Their texts are anybody's: many of them are not to push out what the host's own records hold back.
+        self._of_plugins: FloodLimiter[tuple[str, ...], logging.LogRecord] = FloodLimiter(PLUGIN_ERRORS_KEPT)
         self._looked_at_s = now()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -76,20 +80,21 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         now_s = self._now()
         if now_s - self._looked_at_s >= _LOOK_EVERY_S:
             self._looked_at_s = now_s
-            self._say(self._limiter.overdue(now_s))
+            self._say([*self._limiter.overdue(now_s), *self._of_plugins.overdue(now_s)])
         if is_limited(record):
             held_count = self._limiter.admit(subject_and_code(record), record, now_s)
-            if held_count is None:
-                return
-            self._say([(record, held_count)])
+        elif is_plugin_error(record):
+            held_count = self._of_plugins.admit(error_words(record), record, now_s)
         else:
-            super().emit(record)
+            held_count = 0
+        if held_count is not None:
+            self._say([(record, held_count)])
 
     def close(self) -> None:
         """Say what is still held back."""
         self.acquire()
         try:
-            self._say(self._limiter.close())
+            self._say([*self._limiter.close(), *self._of_plugins.close()])
         finally:
             self.release()
         super().close()
@@ -106,6 +111,17 @@ def is_limited(record: logging.LogRecord) -> bool:
     return (
         record.levelno > logging.DEBUG and record.name != ACCESS_LOGGER and not record.name.startswith(PLUGIN_LOGGERS)
     )
+
+
+def is_plugin_error(record: logging.LogRecord) -> bool:
+    """Whether it is an error in a plugin's own words."""
+    return record.levelno >= logging.ERROR and record.name.startswith(PLUGIN_LOGGERS)
+
+
+def error_words(record: logging.LogRecord) -> tuple[str, ...]:
+    """What an error of a plugin says: its line, and the last one below it, which of a traceback is the exception."""
+    below = str(vars(record).get("traceback", ""))
+    return record.name, record.getMessage(), below.rpartition("\n")[2]
 
 
 def subject_and_code(record: logging.LogRecord) -> tuple[str, ...]:
@@ -153,6 +169,11 @@ class JsonFormatter(logging.Formatter):
             return json.dumps(line, default=str)
 
 
+def _is_said(field: str, message: str) -> bool:
+    """Whether the message has this `name=value`, on its own or before a colon."""
+    return any(f" {field}{end}" in f" {message} " for end in (" ", ": "))
+
+
 class TextFormatter(logging.Formatter):
     """For people: time, level, logger, message, fields; the field `traceback` is lines below."""
 
@@ -162,10 +183,12 @@ class TextFormatter(logging.Formatter):
         given = _fields(record)
         below = str(given.pop("traceback", ""))
         message = record.getMessage()
+        if message.partition(" ")[0].removesuffix(":") == given.get("event"):
+            del given["event"]
         shown = [f"{key}={value}" for key, value in given.items() if key != "color_message"]
-        fields = " ".join(field for field in shown if f" {field} " not in f"{message} ")
+        fields = " ".join(field for field in shown if not _is_said(field, message))
         text = f"{at} {record.levelname.lower():7} {record.name.removeprefix('hotbay.')}: {message}"
-        text = (f"{text}  {fields}" if fields else text).translate(_ESCAPES)
+        text = (f"{text} {fields}" if fields else text).translate(_ESCAPES)
         # Set off, so that no line of a plugin's looks like a record.
         text += "".join(f"\n{_BELOW}{line.translate(_ESCAPES)}" for line in below.split("\n") if below)
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

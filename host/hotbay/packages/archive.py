@@ -1,10 +1,10 @@
 """Screens wheels before anything is unpacked. Reads the given file; decides; repairs nothing.
 
 A wheel is refused, with the name of the entry, for: a path that is absolute or leaves the root, a symlink or special
-file, encryption, two names that are equal on some file system (case, Unicode form), a file that is a folder too, `.pth` files and
-`sitecustomize` (they run at the start of the interpreter), a module of the standard library, files that RECORD does
-not list or lists with another hash, `.data` other than scripts and data, and size or ratio over the limits. Limits
-hold for bytes actually unpacked, not for what the headers say. Across the wheels of one package: a file from two
+file, encryption, two names that are equal on some file system (case, Unicode form), a file that is a folder too, `.pth`
+files and `sitecustomize` (they run at the start of the interpreter), a module of the standard library, files that
+RECORD does not list or lists with another hash, `.data` other than scripts and data, and size or ratio over the limits.
+Limits hold for bytes actually unpacked, not for what the headers say. Across the wheels of one package: a file from two
 wheels, a distribution twice, and `hotbay_sdk` from any distribution but hotbay-sdk are refused.
 """
 

@@ -44,7 +44,8 @@ class Fetcher:
     """See the module. Calls of `fetch` may overlap, for one package too.
 
     `sources` are the open ones by name; `in_place` names those whose verified local files are used where they are and
-    not copied. `check_room` raises `CapacityError` when so many bytes more do not fit; it blocks. `interpreter_of` gives the interpreter's path for a platform tag; `wall` is seconds since the epoch.
+    not copied. `check_room` raises `CapacityError` when so many bytes more do not fit; it blocks. `interpreter_of` gives
+    the interpreter's path for a platform tag; `wall` is seconds since the epoch.
     """
 
     def __init__(

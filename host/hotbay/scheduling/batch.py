@@ -12,6 +12,7 @@ from hotbay_sdk.protocol import ErrorCode, Value
 from hotbay_sdk.protocol.calls import REQUEST_SCOPE
 
 from hotbay.datalayer.snapshot import Snapshot
+from hotbay.errors import printable
 from hotbay.scheduling.binding import Binding
 from hotbay.scheduling.fields import request_field
 from hotbay.scheduling.request import InferenceRequest
@@ -114,6 +115,26 @@ def row_errors(value: Value, steps: int, requests: int) -> dict[tuple[int, int],
     return found
 
 
+def first_error(result: Value) -> str:
+    """Code and message of the first error that a reply lists, cut and printable; empty where it lists none."""
+    errors = result[-1] if isinstance(result, list) and result else None
+    item = errors[0] if isinstance(errors, list) and errors else None
+    error = item[-1] if isinstance(item, list) and item else None
+    if not isinstance(error, dict):
+        return ""
+    code, message = error.get("code"), error.get("message")
+    known = code if isinstance(code, str) and code in _CODES else str(ErrorCode.PLUGIN_ERROR)
+    return complaint_text(known, message if isinstance(message, str) else "")
+
+
+def complaint_text(code: str, message: str) -> str:
+    """What a plugin said about a call, in one line, cut and printable: its words are anything."""
+    text = f"{code}: {' '.join(message.split())}" if message else code
+    return printable(text[:MAX_COMPLAINT_CHARS])
+
+
+MAX_COMPLAINT_CHARS: Final = 300
+"""Of one error's text: a line for status and quarantine. The plugin's log has all of it."""
 _CODES: Final = frozenset(str(code) for code in ErrorCode)
 
 

@@ -57,6 +57,11 @@ class Remote:
         window.watcher = self._watcher
         return window
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether one of its windows refuses calls because they kept failing."""
+        return any(window.is_broken for window in self._windows.values())
+
     def abandoned(self) -> None:
         """Some cycle has ended before its answers came."""
         for window in self._windows.values():

@@ -190,6 +190,16 @@ class Router:
         counters = self._counters.get(generation)
         return None if counters is None else counters.read()
 
+    def complaint(self, generation: int) -> str:
+        """Code and text of the generation's last failure; empty without one. A plugin's words, cut and printable."""
+        counters = self._counters.get(generation)
+        return "" if counters is None else counters.complaint
+
+    def broken(self) -> list[tuple[str, str]]:
+        """The plugins that answer and are not asked for now because calls kept failing: id, and `complaint`."""
+        found = [self._remotes.get(g.number) for g in (self._plan.generations if self._plan is not None else ())]
+        return [(r.generation.origin.plugin_id, r.counters.complaint) for r in found if r is not None and r.is_broken]
+
     def arms(self, salt: str) -> Arms | None:
         """Requests by arm of the canary with this salt, if it is the latest one."""
         live, canary = self._arms.get(Arm(salt, canary=False)), self._arms.get(Arm(salt, canary=True))

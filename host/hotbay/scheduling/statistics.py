@@ -137,7 +137,8 @@ def _difference(now: _Statistics, earlier: _Statistics) -> _Statistics:
 class CallCounters:
     """The writing side of `CallStatistics`: owned by the router, one per generation. Also the `Tally` of its calls.
 
-    `quiet` while what the generation answers is only compared: then nothing is told to the host's own tally.
+    `quiet` while what the generation answers is only compared: then nothing is told to the host's own tally. `complaint` is
+    code and text of the last failure that is the plugin's, empty before the first.
     """
 
     __slots__ = (
@@ -151,6 +152,7 @@ class CallCounters:
         "bad_results",
         "batches",
         "calls",
+        "complaint",
         "deadline_misses",
         "errors",
         "failed_batches",
@@ -163,6 +165,7 @@ class CallCounters:
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self.quiet = False
+        self.complaint = ""
         self.calls = self.errors = self.bad_results = self.deadline_misses = self.refused = 0
         self.batches = self.failed_batches = self.late_answers = 0
         self.latencies = [0] * (len(LATENCY_EDGES_S) + 1)
@@ -199,6 +202,8 @@ class CallCounters:
         if code in _NOT_ITS_FAULT:
             return
         self._blamed = True
+        if code != BREAKER_OPEN and not self.complaint.startswith(code):
+            self.complaint = code
         if code in _MISSES:
             self._misses += 1
         elif code == ErrorCode.BAD_RESULT:

@@ -5,7 +5,8 @@ while no more may go out goes together in the next; no timer makes a request wai
 keeps its place until the late answer comes; once no place is left but such, the window is shut, and requests
 meanwhile take the failure policy at once. Invariants: every cycle submitted is advanced exactly once, or had ended; a
 window is shut only while the plugin holds a call, and the client gives a plugin up that holds one for
-ever; nothing that a request carries fails another request; every request of a batch is counted once, cancelled batches not at all.
+ever; nothing that a request carries fails another request; every request of a batch is counted once, cancelled batches
+not at all.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from hotbay.rpc.client import UnsendableError
 from hotbay.rpc.leases import Generation
 from hotbay.rpc.limits import Answer, Breaker
 from hotbay.rpc.wire import Outcome
-from hotbay.scheduling.batch import BadResultError
+from hotbay.scheduling.batch import BadResultError, complaint_text, first_error
 from hotbay.scheduling.calls import RemoteCall
 from hotbay.scheduling.copies import CycleCopy
 from hotbay.scheduling.cycle import Cycle
@@ -144,6 +145,11 @@ class Window:
         self._queue.append((cycle, call))
         self._flush_soon()
         return True
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether calls are refused because they kept failing."""
+        return self._breaker.open
 
     def abandoned(self) -> None:
         """Some cycle has ended before its answer: cancel the outstanding batches for which nobody waits any more."""
@@ -277,6 +283,7 @@ class Window:
             # A plugin that answers DEADLINE_EXCEEDED by itself is no longer busy: nothing would open the window again.
             flight.late = not flight.freed and outcome.code == ErrorCode.DEADLINE_EXCEEDED
             self._late += flight.late
+            self._counters.complaint = complaint_text(outcome.code, outcome.message)
             self._fail(flight.batch, outcome.code, Answer.BAD if flight.freed else Answer.MISS, flight.sent_s)
             if self._late >= self._width:
                 self._fail_queue(outcome.code)
@@ -288,6 +295,7 @@ class Window:
         except BadResultError as error:
             label = self._generation.client.label
             logger.warning("plugin_bad_result", extra={"plugin": label, "error": str(error)})
+            self._counters.complaint = complaint_text(str(ErrorCode.BAD_RESULT), str(error))
             self._fail(flight.batch, str(ErrorCode.BAD_RESULT), Answer.BAD, flight.sent_s)
             return
         except Exception:
@@ -299,6 +307,7 @@ class Window:
         self._counters.answered(len(cycles), duration_s)
         if not self._counters.quiet:
             self._timer(duration_s)
+        self._counters.complaint = first_error(result) or self._counters.complaint
         self._record(Answer.GOOD if good else Answer.BAD)
         number = self._generation.number
         for cycle in cycles:

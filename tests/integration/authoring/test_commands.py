@@ -91,8 +91,8 @@ def broken(packages: Any, tmp_path: Path, text: Any) -> Path:
 
 def test_what_a_plugin_raises_is_told_with_its_log(broken: Path) -> None:
     finished = hotbay("call", "sample-scorer", "--package", "broken", "--endpoints", "endpoints.yaml", cwd=broken)
-    assert finished.returncode == 0, finished.stderr
-    assert "error in every request: PLUGIN_ERROR: LookupError: no table" in finished.stdout
+    assert finished.returncode == 1, finished.stderr
+    assert finished.stdout.startswith("error in every request: PLUGIN_ERROR: LookupError: no table")
     assert "about to fail" in finished.stderr
 
 

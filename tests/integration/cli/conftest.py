@@ -74,7 +74,8 @@ PAGES: dict[str, dict[str, object]] = {
              "why": "rolled back: p99 61 ms > 3 x 12 ms", "who": "host"}
         ],
     },
-    "logs": {"plugin": "standard", "lines": ["one", "two \x1b[2J"]},
+    "logs": {"plugin": "standard", "lines": [{"at_s": 1_760_000_000.0, "rev": 2, "generation": 7,
+             "pid": 31, "stream": "stderr", "line": "one"}, {"line": "two \x1b[2J"}]},
     "lock": {"apiVersion": "hotbay/v1alpha1", "kind": "Lock", "packages": [{"id": "standard", "digest": DIGEST}]},
 }  # fmt: skip
 
@@ -135,8 +136,8 @@ class Operations:
     async def logs(self, plugin, lines):
         return await self._page("logs", plugin, lines)
 
-    async def follow(self, plugin) -> AsyncIterator[str]:
-        yield "three"
+    async def follow(self, plugin) -> AsyncIterator[dict[str, object]]:
+        yield {"line": "three"}
 
     async def gc(self, *, dry_run=False):
         return await self._page("gc", dry_run)

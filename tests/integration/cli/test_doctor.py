@@ -112,7 +112,11 @@ def test_store_is_counted(config):
     store = config.parent / "store"
     store.mkdir()
     (store / "a").write_bytes(b"x" * 2048)
-    assert checks(config)["store"].what.startswith("2.0 KiB in 1 files")
+    environment = config.parent / "environments" / "ab"
+    environment.mkdir(parents=True)
+    (environment / "b").write_bytes(b"x" * 3072)
+    what = checks(config)["store"].what
+    assert what == f"5.0 KiB (packages 2.0 KiB, environments 3.0 KiB) below {config.parent}"
 
 
 def test_running_host_answers_or_is_a_failure(config, bay):

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from hotbay.cli.run import Given, follow_files, load
-from hotbay.errors import InputError
+from hotbay.errors import CapacityError, InputError, Problem
 from hotbay.observe.background import Background
 from hotbay.operator_files import OperatorFiles
 from hotbay.rollout.adoption import ReplacedError
@@ -36,8 +36,9 @@ class FakeHost:
         self.files = OperatorFiles(lambda: None)
         self._news = anyio.Event()
 
-    async def adopt(self, config, picker):
+    async def adopt(self, config, picker, *, in_force):
         self.adopted.append((config, picker))
+        in_force()
         self._tell()
 
     def found_unchanged(self):
@@ -145,13 +146,51 @@ async def test_invalid_edit_that_the_watch_saw_waits_in_place_of_the_valid_one_b
         assert list(await host.files.apply()) == []
 
 
-async def test_automatic_reload_has_nothing_that_waits(tmp_path):
+async def test_automatic_reload_has_nothing_that_waits_and_says_what_is_wrong_with_a_file(tmp_path):
     path = tmp_path / "host.yaml"
     path.write_text(HOST)
     async with following(path) as host:
         await anyio.lowlevel.checkpoint()
         path.write_text(HOST + "types: [\n")
+        with pytest.raises(InputError, match=r"host\.yaml:\d+:\d+: CONFIG_INVALID"):
+            host.files.waiting()
+        with pytest.raises(InputError, match=r"host\.yaml:\d+:\d+: CONFIG_INVALID"):
+            await host.files.apply()
+        path.write_text(HOST)
         assert list(host.files.waiting()) == list(await host.files.apply()) == []
+        path.write_text(HOST + "types: {a: b}\n")
+        assert list(await host.files.apply()) == ["types"], "sooner than the watch"
+        assert list(host.files.waiting()) == []
+
+
+class RefusingHost(FakeHost):
+    """Takes no configuration that says `types`, until it is `let`."""
+
+    is_let = False
+
+    async def adopt(self, config, picker, *, in_force):
+        if config.types and not self.is_let:
+            raise InputError([Problem("UNKNOWN_TYPE", "nothing provides it")])
+        await super().adopt(config, picker, in_force=in_force)
+
+
+async def test_automatic_reload_that_was_refused_is_told_by_plan_and_tried_again_by_apply(tmp_path):
+    path = tmp_path / "host.yaml"
+    path.write_text(HOST)
+    given, host = Given(path), RefusingHost()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_files, host, given, load(given))
+        await anyio.lowlevel.checkpoint()
+        path.write_text(HOST + "types: {a: b}\n")
+        await host.until(lambda: host.problems)
+        with pytest.raises(InputError, match="nothing provides it"):
+            host.files.waiting()
+        with pytest.raises(InputError, match="nothing provides it"):
+            await host.files.apply()
+        host.is_let = True
+        assert list(await host.files.apply()) == ["types"]
+        assert (list(host.files.waiting()), host.problems) == ([], ())
+        tasks.cancel_scope.cancel()
 
 
 class SlowHost(FakeHost):
@@ -162,13 +201,13 @@ class SlowHost(FakeHost):
         self.is_asked = anyio.Event()
         self._newer = anyio.Event()
 
-    async def adopt(self, config, picker):
+    async def adopt(self, config, picker, *, in_force):
         if not self.is_asked.is_set():
             self.is_asked.set()
             await self._newer.wait()
             raise ReplacedError(["sample"])
         self._newer.set()
-        await super().adopt(config, picker)
+        await super().adopt(config, picker, in_force=in_force)
 
 
 @pytest.mark.parametrize("newer", ["types: {a: c}\n", ""], ids=["another", "as before"])
@@ -187,6 +226,60 @@ async def test_newer_edit_takes_the_place_of_one_that_waits_for_packages(tmp_pat
         assert [dict(config.types) for config, _ in host.adopted] == [{"a": "c"} if newer else {}]
         await anyio.lowlevel.checkpoint()
         assert host.problems == ()
+        tasks.cancel_scope.cancel()
+
+
+class LateHost(FakeHost):
+    """Ends to put the first configuration in force only when it is let: a newer one is in force then."""
+
+    def __init__(self):
+        super().__init__()
+        self.ends = anyio.Event()
+        self.fails = False
+
+    async def adopt(self, config, picker, *, in_force):
+        is_first = not self.adopted
+        await super().adopt(config, picker, in_force=in_force)
+        if is_first:
+            await self.ends.wait()
+        if self.fails:
+            raise CapacityError("RESOURCE_EXHAUSTED", "the lock is not written")
+
+
+async def test_what_is_in_force_is_the_newest_also_when_an_older_one_ends_after_it(tmp_path):
+    path = tmp_path / "host.yaml"
+    manual = HOST + "reload: manual\n"
+    path.write_text(manual)
+    given, host = Given(path), LateHost()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_files, host, given, load(given))
+        await anyio.lowlevel.checkpoint()
+        path.write_text(manual + "types: {a: b}\n")
+        tasks.start_soon(host.files.apply)
+        await host.until(lambda: host.adopted)
+        path.write_text(manual + "types: {a: c}\n")
+        assert list(await host.files.apply()) == ["types"]
+        host.ends.set()
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        assert list(host.files.waiting()) == []
+        tasks.cancel_scope.cancel()
+
+
+async def test_configuration_of_which_a_part_failed_is_tried_again_as_a_whole(tmp_path):
+    path = tmp_path / "host.yaml"
+    manual = HOST + "reload: manual\n"
+    path.write_text(manual)
+    given, host = Given(path), LateHost()
+    host.ends.set()
+    host.fails = True
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_files, host, given, load(given))
+        await anyio.lowlevel.checkpoint()
+        path.write_text(manual + "types: {a: b}\n")
+        with pytest.raises(CapacityError):
+            await host.files.apply()
+        assert list(host.files.waiting()) == ["types"]
         tasks.cancel_scope.cancel()
 
 

@@ -243,7 +243,7 @@ async def test_m13_a_missing_family_is_reported_once(server, caplog: pytest.LogC
         await store.until(lambda: len(store.writes) == 5)
     lines = [record.getMessage() for record in caplog.records if "scrape_incomplete" in record.getMessage()]
     assert len(lines) == 1
-    assert "missing waiting" in lines[0]
+    assert "missing waiting (llamacpp:requests_deferred)" in lines[0]
 
 
 async def test_m14_an_interval_below_the_floor_is_raised_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

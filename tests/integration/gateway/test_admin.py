@@ -80,12 +80,12 @@ class Operations:
 
     async def logs(self, plugin, lines):
         await self._note("logs", plugin, lines)
-        return {"plugin": plugin, "lines": ["old 1", "old 2"]}
+        return {"plugin": plugin, "lines": [{"line": "old 1"}, {"line": "old 2"}]}
 
-    async def follow(self, plugin) -> AsyncIterator[str]:
+    async def follow(self, plugin) -> AsyncIterator[dict[str, object]]:
         try:
             while True:
-                yield self.line
+                yield {"line": self.line}
                 await self._more.wait()
                 self._more = anyio.Event()
         finally:

@@ -9,7 +9,8 @@ from hotbay.errors import PackageError, Problem
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.package_blobs import Progress
 from hotbay.packages.ref_watch import SourceState, SourceStatus
-from hotbay.rollout.rows import ErrorShown, Row, VerdictShown
+from hotbay.rollout.gathered import Gathered
+from hotbay.rollout.rows import ErrorShown, PinShown, Row, VerdictShown
 from hotbay.rollout.state import Phase
 from hotbay.rollout.verdicts import Ruling, Verdict
 from hotbay.rpc.leases import Generation, Origin
@@ -59,7 +60,13 @@ def page():
         candidate=NEXT,
         candidate_pid=80,
         target=NEXT.digest,
-        verdict=VerdictShown(Verdict(Ruling.WAIT, "failures", 0.02, 0.01, 0.01), Phase.SHADOW, NEXT),
+        pin=PinShown(2, NEXT.digest, "ann"),
+        below=(1,),
+        verdict=VerdictShown(
+            Verdict(Ruling.WAIT, "failures", 0.02, 0.01, 0.01, gathered=Gathered("calls", 7, 200, 1.26, 2.0)),
+            Phase.SHADOW,
+            NEXT,
+        ),
         progress=Progress("sample", DIGEST, "fetch", 3, 9),
         strikes_until_s=(0.0, 1e12, 1e12),
         retry_at_s=0.0,
@@ -86,6 +93,11 @@ def test_row_tells_what_runs_what_is_tried_and_what_decides(page):
     assert row["verdict"]["ruling"] == "wait"
     # Of the step that it is from: the next one may have begun, or another version.
     assert [row["verdict"][name] for name in ("phase", "rev", "digest")] == ["shadow", 2, NEXT.digest]
+    assert row["verdict"]["gathered"] == {
+        "counted": "calls", "count": 7, "wanted": 200, "elapsed_s": 1.3, "for_s": 2.0, "at_most_s": None,
+    }  # fmt: skip
+    assert (row["pin"], row["below"]) == ({"rev": 2, "digest": NEXT.digest, "by": "ann"}, [1])
+    assert (other["pin"], other["below"]) == (None, [])
     assert row["last_error"]["message"] == "signal 9 \\x1b[2J"
     assert (other["live"], other["candidate"], other["progress"], other["last_error"]) == (None,) * 4
 
@@ -103,7 +115,8 @@ def test_page_is_json_whatever_others_wrote(page):
 def test_store_raises_its_alarm(page, limit, alarm):
     page.store = lambda: usage(limit_bytes=limit)
     made = page.render((), ())
-    assert made["store"] == {"bytes": 91, "budget_bytes": limit, "free_bytes": 500, "alarm": alarm}
+    parts = {"package_bytes": 90, "environment_bytes": 1}
+    assert made["store"] == {"bytes": 91, **parts, "budget_bytes": limit, "free_bytes": 500, "alarm": alarm}
     assert any("hotbay gc" in problem for problem in made["problems"]) is alarm
 
 
@@ -129,3 +142,23 @@ async def test_host_that_has_nothing_yet_has_a_page():
     made = StatusPage(EndpointStore(), Metrics(), isolation="none")
     assert made.render((), ())["plugins"] == []
     assert made.facts((), ()).ready
+
+
+class Router:
+    """One of two plugins does not answer."""
+
+    plan = None
+
+    def broken(self):
+        return [("my-queue", "PLUGIN_ERROR: KeyError: 'x'")]
+
+
+@pytest.mark.anyio
+async def test_plugin_that_runs_and_is_asked_no_more_is_a_problem():
+    made = StatusPage(EndpointStore(), Metrics(), isolation="none")
+    made.router = Router()
+    (problem,) = made.render((), ())["problems"]
+    assert problem.startswith("BREAKER_OPEN: the breaker of my-queue is open")
+    for part in ("PLUGIN_ERROR: KeyError: 'x'", "`hotbay logs my-queue`", "`hotbay rollback my-queue`"):
+        assert part in problem
+    assert made.facts((), ()).problems == 0, "it is counted by binding"

@@ -6,6 +6,7 @@ import sys
 import tomllib
 
 import pytest
+from hotbay.authoring.inputs import read_requests
 from hotbay.authoring.scaffold import POINTS, check_name, names_of, project_files
 from hotbay.errors import InputError
 from hotbay.packages.project import parse_project
@@ -70,6 +71,7 @@ def test_every_name_makes_a_project_that_can_be_read(name: str, point: str) -> N
     assert tomllib.loads(files["pyproject.toml"])["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
         names.module
     ]
+    assert read_requests(files["request.json"], file="request.json", headers={})
     for path, text in files.items():
         assert not path.startswith("/")
         assert ".." not in path

@@ -39,6 +39,26 @@ def test_digest_goes_first_when_there_is_no_room():
     assert "left out for want of room: digest" in said
 
 
+def test_digests_are_short_for_people_wherever_they_stand():
+    digest = "sha256:" + "0123456789abcdef" * 4
+    page = {"message": f"pinned {digest}", "rows": [{"why": f"pinned to {digest}", "digest": digest}], "digest": digest}
+    said = shown(page)
+    assert said.count("sha256:0123456789ab") == 4
+    assert "sha256:0123456789abc" not in said
+
+
+def test_what_was_cleared_is_said_so():
+    assert shown({"cleared": [{"plugin": "p", "rev": 3}]}).splitlines()[0] == "cleared, and may run again:"
+
+
+def test_versions_that_are_not_chosen_are_said_so():
+    assert shown({"not_chosen": [{"plugin": "p", "rev": 3}]}).splitlines()[0] == "newer, and not chosen:"
+
+
+def test_bytes_are_not_named_twice():
+    assert shown({"bytes": 0}) == "size: 0 bytes\n"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

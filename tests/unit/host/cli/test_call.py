@@ -44,6 +44,26 @@ def test_errors_name_their_request() -> None:
     assert shown[:2] == ["error in every request: PLUGIN_ERROR: x", "error in request 2: BAD_RESULT: y"]
 
 
+def test_request_that_failed_has_its_error_and_no_scores() -> None:
+    one = called("score", {"a": 0.0}, {"a": 1.0}, errors=((0, "PLUGIN_ERROR: x"),))
+    assert lines(one)[:3] == ["request 1: scores, best first", "  1  a", "error in request 0: PLUGIN_ERROR: x"]
+    every = called("score", {"a": 0.0}, {"a": 0.0}, errors=((-1, "PLUGIN_ERROR: x"),))
+    assert lines(every)[0] == "error in every request: PLUGIN_ERROR: x"
+    assert json.loads(module._json("t", one))["results"] == [None, {"a": 1.0}]
+    assert json.loads(module._json("t", every))["results"] == [None, None]
+
+
+@pytest.mark.parametrize(("errors", "code"), [((), 0), (((1, "x"),), 1), (((-1, "x"),), 1)])
+def test_call_that_raised_is_told_by_the_exit_code(errors: tuple[tuple[int, str], ...], code: int) -> None:
+    assert module._exit_code(called("score", {"a": 0.0}, {"a": 0.0}, errors=errors)) == code
+
+
+@pytest.mark.parametrize("word", ["score", "scorer"])
+def test_point_has_the_word_of_a_new_project_and_that_of_the_protocol(word: str) -> None:
+    (option,) = (parameter for parameter in module.call.params if parameter.name == "point")
+    assert option.type.convert(word, option, None) == "score"
+
+
 @pytest.mark.parametrize(("seconds", "late"), [(0.05, False), (0.0501, True)])
 def test_calls_over_a_hosts_deadline_are_told(seconds: float, late: bool) -> None:
     last = lines(called("score", {"a": 1.0}, latencies_s=(0.001, seconds)))[-1]

@@ -1,6 +1,6 @@
 """`ID@REV` and `ID@DIGEST`."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 from hotbay.cli.operate import read_choice
@@ -19,6 +19,18 @@ def test_revision(plugin, rev):
 @given(_IDS, st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True))
 def test_digest(plugin, digest):
     assert read_choice(f"{plugin}@{digest}") == (plugin, None, digest)
+
+
+@given(_IDS, st.from_regex(r"sha256:[0-9a-f]{12,63}", fullmatch=True))
+def test_beginning_of_a_digest(plugin, digest):
+    assert read_choice(f"{plugin}@{digest}") == (plugin, None, digest)
+
+
+@pytest.mark.parametrize(("digits", "taken"), [(11, False), (12, True), (64, True), (65, False)])
+def test_digest_has_12_to_64_digits(digits, taken):
+    text = f"p@sha256:{'a' * digits}"
+    with nullcontext() if taken else pytest.raises(ValueError, match="12 to 64 hex digits"):
+        read_choice(text)
 
 
 @pytest.mark.parametrize(

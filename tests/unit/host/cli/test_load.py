@@ -116,3 +116,16 @@ def test_validate_says_what_it_cannot_know(file, tmp_path, capsys):
     said = capsys.readouterr()
     assert said.out == f"{path}: valid HostConfig; parameters are the plugins' own and were not checked\n"
     assert not said.err
+
+
+def test_validate_says_that_a_folder_has_no_package_yet(file, tmp_path, capsys):
+    (tmp_path / "packages").mkdir()
+    picker = PICKER.replace("queue-scorer", "queue-depth-scorer").replace("\n", "\n    ")
+    host = HOST + f"sources: [{{name: mine, directory: packages}}]\nscheduling:\n  text: |\n    {picker}\n"
+    assert validate_files([file(host)]) == 78
+    said = capsys.readouterr().err
+    assert "'queue-depth-scorer' is provided by no package and not by the host; sources asked: mine" in said
+    assert "source 'mine' has no package yet" in said
+    assert "hotbay publish" in said
+    assert "did you mean" not in said
+    assert "max-score-picker" not in said

@@ -85,6 +85,24 @@ def test_columns_that_are_left_out_are_named():
     assert "left out" not in shown(terminal=True, width=200)
 
 
+def test_version_stays_at_80_columns_and_what_is_least_important_goes():
+    live = {"version": "0.2.0", "rev": 2, "generation": 12, "pid": 18778}
+    row = {"plugin": "queue-depth", "phase": "canary (paused)", "live": live, "candidate": {"rev": 3}, "leases": 0,
+           "target": "sha256:" + "b" * 64, "restarts": 0, "swaps": 0}  # fmt: skip
+    said = shown({**PAGE, "plugins": [row], "endpoints": []}, terminal=True)
+    assert said.splitlines()[1].split() == [
+        "plugin",
+        "phase",
+        "version",
+        "rev",
+        "candidate",
+        "pid",
+        "restarts",
+        "swaps",
+    ]
+    assert "left out for want of room: target, generation, leases" in said
+
+
 def test_candidate_and_target_are_named():
     live = {**PAGE["plugins"][0]["live"], "digest": "sha256:" + "a" * 64}
     row = {**PAGE["plugins"][0], "live": live, "candidate": {"rev": 8}, "target": "sha256:" + "b" * 64, "leases": 4}
@@ -150,7 +168,15 @@ def test_progress_of_a_download(progress, said):
 def test_store_tells_of_its_alarm_only_when_it_is_on():
     store = {"bytes": 1 << 20, "budget_bytes": None, "free_bytes": None, "alarm": False}
     assert shown({**PAGE, "store": store}).splitlines()[-1] == "store: 1.0 MiB"
+    parts = {**store, "package_bytes": 1 << 18, "environment_bytes": 3 << 18}
+    said = "store: 1.0 MiB (packages 256.0 KiB, environments 768.0 KiB)"
+    assert shown({**PAGE, "store": parts}).splitlines()[-1] == said
     assert "nearly full" in shown({**PAGE, "store": {**store, "alarm": True}})
+
+
+def test_build_that_asks_for_more_is_named_shortly():
+    page = {**PAGE, "plugins": [{"plugin": "p", "awaiting_grant": ["sha256:" + "c" * 64]}]}
+    assert "p: sha256:cccccccccccc asks for more" in shown(page)
 
 
 def test_scrape_errors_are_short():
@@ -161,3 +187,37 @@ def test_a_terminal_gets_no_escape_sequence_of_others():
     page = {**PAGE, "problems": ["\x1b[2J", "a\nb"], "version": "\x1b]0;x\x07"}
     assert "\x1b" not in shown(page)
     assert "problem: a\\nb" in shown(page)
+
+
+def waiting(ruling="wait", **gathered):
+    verdict = {
+        "ruling": ruling, "figure": "memory", "candidate": 14 << 20, "live": 15 << 20, "bound": 143 << 20,
+        "phase": "canary", "rev": 4, "gathered": gathered,
+    }  # fmt: skip
+    return shown({**PAGE, "plugins": [{**PAGE["plugins"][0], "verdict": verdict}]})
+
+
+def test_trial_that_waits_says_what_is_missing_for_its_verdict():
+    have = {"counted": "requests", "count": 37, "wanted": 100, "elapsed_s": 20.4, "for_s": 5.0, "at_most_s": 300.0}
+    said = "canary of rev 4: 37 of 100 requests, 5 of 5 s, at most 300 s: wait: memory 14 MiB, of the live one 15 MiB"
+    assert said in waiting(**have)
+    assert "37 of 100 requests or 1 of 5 s: wait" in waiting(**{**have, "elapsed_s": 1.2, "at_most_s": None})
+    assert "canary of rev 4: pass: memory" in waiting("pass", **have)
+
+
+@pytest.mark.parametrize(
+    ("pin", "said"),
+    [
+        ({"rev": 7, "digest": "sha256:x", "by": "ann"}, ": pinned to rev 7 by ann: `hotbay unpin a-plugin-with-quite"),
+        ({"rev": 7, "digest": None, "by": None}, ": pinned to rev 7 in the configuration\n"),
+        ({"rev": None, "digest": "sha256:x", "by": None}, ": pinned to sha256:x in the configuration\n"),
+    ],
+)
+def test_pin_is_told_and_what_ends_it(pin, said):
+    assert said in shown({**PAGE, "plugins": [{**PAGE["plugins"][0], "pin": pin}]})
+
+
+def test_versions_below_what_runs_are_told():
+    said = shown({**PAGE, "plugins": [{**PAGE["plugins"][0], "below": [3, 2]}]})
+    assert "rev 2 is below what runs, rev 20261201, and is not chosen: `hotbay pin a-plugin-with" in said
+    assert said.count("is below what runs") == 2

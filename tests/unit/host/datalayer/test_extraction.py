@@ -13,6 +13,7 @@ from hotbay.datalayer.engines import (
     SpecSyntaxError,
     detect_engine,
     engine_of_labels,
+    named_metric,
     parse_spec,
 )
 from hotbay.datalayer.exposition import ExpositionError
@@ -121,6 +122,14 @@ def test_a_page_that_gives_no_engine_away_is_read_by_the_default_mapping() -> No
     extraction = extract(b"process_open_fds 3\n", {})
     assert extraction.missing == ("waiting", "running", "kv_usage", "cache")
     assert extraction.metrics == Metrics()
+
+
+def test_a_field_is_named_with_the_metric_that_it_is_read_from() -> None:
+    assert named_metric("vllm", "cache") == "cache (vllm:cache_config_info)"
+    assert named_metric("vllm", "kv_usage") == "kv_usage (vllm:kv_cache_usage_perc)"
+    assert named_metric(None, "waiting") == "waiting (vllm:num_requests_waiting)"
+    assert named_metric("trtllm-serve", "block_size") == "block_size (trtllm_kv_cache_tokens_per_block)"
+    assert named_metric("vllm", "else") == "else"
 
 
 def test_m13_an_older_spelling_is_read_and_the_newer_one_wins() -> None:

@@ -1,5 +1,6 @@
 """Green only when everything happened as announced; red says why."""
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +10,8 @@ from hotbay.demo.gauges import Counters, HostStatus
 from hotbay.demo.record import Sample
 from hotbay.demo.report import KillWindow, Run, Swap, failures, generation_rows, summary, verdict
 from hotbay.demo.timeline import Life
+from hotbay.demo.view import final
+from rich.console import Console
 
 MakeStatus = Callable[..., HostStatus]
 MakeCounters = Callable[..., Counters]
@@ -89,6 +92,14 @@ def test_every_generation_has_the_requests_that_began_in_its_life(green: Run):
         ("rest", 2, 61),
         ("rest", 4, 18),
     ]
+
+
+@pytest.mark.parametrize("is_green", [True, False])
+def test_what_to_do_next_is_said_at_the_end_of_a_green_run(green: Run, is_green: bool):
+    file = io.StringIO()
+    run = green if is_green else replace(green, samples=())
+    final(run, Console(file=file, width=200))
+    assert ("docs/operator-guide.md" in file.getvalue().splitlines()[-1]) is is_green
 
 
 def test_one_failed_request_is_red(green: Run):

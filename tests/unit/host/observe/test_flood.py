@@ -131,6 +131,25 @@ def test_requests_plugin_output_and_debugging_have_every_line(log, level, logger
     assert len(log.lines) == 50
 
 
+def test_error_that_a_plugin_prints_again_and_again_backs_off(log):
+    for tick in range(120):
+        log.clock.at_s = float(tick)
+        below = {"traceback": f"Traceback (most recent call last):\n  File x, line {tick}\nValueError: x"}
+        log.say(logging.ERROR, "%s", "ERROR q: boom", logger="hotbay.plugin.p", thing="same", **below)
+        log.say(logging.ERROR, "%s", f"ERROR q: {tick}", logger="hotbay.plugin.p", thing="other")
+    said = [line["thing"] for _, line in log.lines]
+    assert (said.count("same"), said.count("other")) == (BURST + 1, 120)
+
+
+def test_errors_of_plugins_do_not_push_out_what_the_host_holds_back(log):
+    for _ in range(BURST + 1):
+        log.say(logging.WARNING, "crashed plugin=%s", "p", thing="host")
+    for tick in range(KEYS_MAX + 1):
+        log.say(logging.ERROR, "%s", f"ERROR {tick}", logger="hotbay.plugin.p", thing="plugin")
+    log.say(logging.WARNING, "crashed plugin=%s", "p", thing="host")
+    assert [line["thing"] for _, line in log.lines].count("host") == BURST
+
+
 def made(message, *arguments, **fields):
     record = logging.LogRecord("hotbay.part", logging.WARNING, __file__, 1, message, arguments, None)
     vars(record).update(fields)

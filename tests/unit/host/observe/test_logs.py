@@ -43,9 +43,21 @@ def test_traceback_follows_the_line():
 def test_lines_of_a_plugins_traceback_are_set_off():
     made = record("ERROR q: boom", traceback="  File x\n12:00:00.000 error   app: forged\x1b[2J", plugin="p#1")
     head, *below = TextFormatter().format(made).split("\n")
-    assert head.endswith("ERROR q: boom  plugin=p#1")
+    assert head.endswith("ERROR q: boom plugin=p#1")
     assert below == ["    |   File x", r"    | 12:00:00.000 error   app: forged\x1b[2J"]
     assert json.loads(JsonFormatter().format(made))["traceback"].startswith("  File x\n")
+
+
+def test_field_that_the_message_says_is_not_said_again():
+    made = record("failed plugin=%s code=%s: it broke", "p", "TRIAL_FAILED", plugin="p", code="TRIAL_FAILED", rev=3)
+    assert TextFormatter().format(made).endswith(": failed plugin=p code=TRIAL_FAILED: it broke rev=3")
+    made = record("failed code=%s", "TRIAL_FAILED_2", code="TRIAL_FAILED")
+    assert TextFormatter().format(made).endswith("code=TRIAL_FAILED_2 code=TRIAL_FAILED")
+
+
+def test_event_that_begins_the_message_is_not_said_again():
+    made = record("isolation_none: NO ISOLATION", event="isolation_none")
+    assert TextFormatter().format(made).endswith(": isolation_none: NO ISOLATION")
 
 
 @pytest.fixture

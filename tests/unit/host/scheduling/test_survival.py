@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hotbay.datalayer.endpoint import Metrics
+from hotbay.scheduling.batch import MAX_COMPLAINT_CHARS, complaint_text
 from hotbay.scheduling.binding import BindingOptions, Policy
 from hotbay.scheduling.calls import ProduceCall
 from hotbay.scheduling.decision import Picked, Rejected
@@ -95,6 +96,65 @@ def test_open_breaker_fails_what_waits_for_the_window(in_loop: Callable) -> None
         answers = await bay.decide(64 * 6)
         assert reasons(answers).count(("BAD_RESULT",)) == 64 * 4
         assert reasons(answers).count(("BREAKER_OPEN",)) == 64 * 2
+
+    in_loop(body)
+
+
+def test_plugin_that_is_asked_no_more_is_told_of_with_what_it_said_until_it_answers(in_loop: Callable) -> None:
+    plugin, wrong = Plugin("failing"), [True]
+
+    @plugin.type("failing", reads=["request.id"])
+    class Failing(Scorer):
+        def score(self, request: Request, endpoint: Endpoint) -> float:
+            return {}["waiting\n\x1b" + "x" * 999] if wrong[0] else 1.0
+
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        bay.plugin(plugin, [("f", "failing", {})])
+        bay.publish("f")
+        assert bay.router.broken() == []
+        for _ in range(6):
+            await bay.decide()
+        ((name, complaint),) = bay.router.broken()
+        assert name == "failing"
+        assert complaint.startswith("PLUGIN_ERROR: KeyError: 'waiting\\n\\x1bxxx")
+        assert bay.router.complaint(1) == complaint
+        wrong[0] = False
+        next(iter(bay.router._remotes[1]._windows.values()))._breaker.revived(0.0)
+        await bay.decide()
+        assert bay.router.broken() == []
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_a_plugin_said_is_cut_and_printable(more: int) -> None:
+    room = MAX_COMPLAINT_CHARS - len("PLUGIN_ERROR: ")
+    assert len(complaint_text("PLUGIN_ERROR", "x" * (room + more))) == MAX_COMPLAINT_CHARS
+    assert complaint_text("PLUGIN_ERROR", "a\n\x1b b") == "PLUGIN_ERROR: a \\x1b b"
+
+
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        (lambda r: None, "BAD_RESULT: run: expected [bits, scores, errors]"),
+        (lambda r: CallError(ErrorCode.PLUGIN_ERROR, "a\nb"), "PLUGIN_ERROR: scorers#1: a b"),
+        (lambda r: [r[0], r[1], [[0, -1, {"code": "X", "message": 7}]]], "PLUGIN_ERROR"),
+        (lambda r: [r[0], r[1], [[0, -1, {"code": "PLUGIN_ERROR", "message": "KeyError"}]]], "PLUGIN_ERROR: KeyError"),
+        (lambda r: [r[0], b"\x00\x00\xc0\x7f" * 2, []], "BAD_RESULT"),
+    ],
+)
+def test_what_a_plugin_said_of_its_last_failure_is_kept(in_loop: Callable, tamper: Callable, said: str) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE, b=IDLE)
+        client = bay.plugin(scorer("s"), [("s", "s", {})])
+        bay.publish("s")
+        await bay.decide()
+        assert bay.router.complaint(1) == ""
+        client.tamper = tamper
+        await bay.decide()
+        assert bay.router.complaint(1) == said
+        assert bay.router.complaint(99) == ""
 
     in_loop(body)
 
