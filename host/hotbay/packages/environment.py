@@ -61,6 +61,7 @@ class Environments:
         self._timeout_s = timeout_s
         self._verified: dict[str, tuple[Digest, dict[str, FileIdentity]]] = {}
         self._building: dict[str, anyio.Lock] = {}
+        self._bytes: dict[str, int] = {}
         self._demand_lock = threading.Lock()
         self._demanded: set[str] | None = None
 
@@ -114,12 +115,17 @@ class Environments:
                 self._building.pop(key, None)
 
     def present(self) -> dict[str, int]:
-        """Bytes of every environment, by key. Blocks."""
+        """Bytes of every environment, by key. Blocks.
+
+        Each is measured once: what is below a key never changes, and a host has thousands of files there.
+        """
         found = {}
         for folder in self.root.glob("[0-9a-f]*"):
+            key = folder.name
             # What cannot be read is collected by its name alone.
             with suppress(OSError):
-                found[folder.name] = tree_bytes(folder)
+                found[key] = self._bytes[key] if key in self._bytes else tree_bytes(folder)
+        self._bytes = found
         return found
 
     @contextmanager

@@ -96,7 +96,7 @@ class HostUnderProof:
         deadline_s = time.monotonic() + within_s
         while not holds(row := await self.row(plugin)):
             assert time.monotonic() < deadline_s, f"{row}\n{self.tail()}"
-            await anyio.sleep(0.02)
+            await anyio.sleep(0.05)
         return row
 
     def tail(self) -> str:
