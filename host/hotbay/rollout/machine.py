@@ -51,7 +51,7 @@ from hotbay.rollout.state import (
     State,
     Tick,
 )
-from hotbay.rollout.turn import RESTING, Turn
+from hotbay.rollout.turn import FREE, RESTING, Turn
 
 __all__ = ["COMMANDS", "TABLE", "IllegalTransition", "Rule", "step"]
 
@@ -122,7 +122,7 @@ def _reconsider_candidate(turn: Turn) -> None:
 
 
 def _tick(turn: Turn, _event: Event) -> None:
-    if turn.state.phase in RESTING:
+    if turn.state.phase in FREE:
         rest(turn)
 
 
@@ -216,7 +216,7 @@ def _resume(turn: Turn, _event: Event) -> None:
         trials.trial_passed(turn)
     elif turn.state.phase is Phase.LAUNCHING:
         trials.proceed(turn)
-    elif turn.state.phase in RESTING:
+    elif turn.state.phase in FREE:
         rest(turn)
 
 
@@ -236,7 +236,7 @@ def _approve(turn: Turn, event: Event) -> None:
 
 def _forgive(turn: Turn, _event: Event) -> None:
     turn.become(holds={}, condemned=frozenset(), finished=frozenset())
-    if turn.state.phase in RESTING:
+    if turn.state.phase in FREE:
         rest(turn)
 
 
@@ -245,12 +245,13 @@ def _go_to(turn: Turn, event: Event) -> None:
     turn.become(direct=event.digest, asked_by=event.who)
     if turn.state.candidate is not None:
         trials.go_straight(turn)
-    elif turn.state.phase in RESTING:
+    elif turn.state.phase in FREE:
         rest(turn)
 
 
 # -- the table -------------------------------------------------------------------------------------
 
+_FREE: Final = tuple(sorted(FREE))
 _WORKING: Final = (Phase.STAGING, Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY)
 _REST: Final = frozenset({*RESTING, Phase.STAGING, Phase.RETIRING})
 """Where a routine can go that has nothing under way: on to the next thing, or to waiting for it."""
@@ -265,16 +266,16 @@ def _rows(
 _ON: Final = (Phase.SHADOW, Phase.CANARY, Phase.CUTOVER)
 
 TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
-    **_rows(Known, _known, (*sorted(RESTING), Phase.RETIRING), *_REST),
+    **_rows(Known, _known, _FREE, *_REST),
     **_rows(Known, _known, (Phase.STAGING, Phase.SHADOW, Phase.CANARY), *_REST),
     **_rows(Known, _known, (Phase.LAUNCHING,), *_REST, *_ON),
     **_rows(Known, _known, (Phase.GUARD,), *_REST, Phase.CUTOVER),
-    **_rows(Tick, _tick, tuple(sorted(RESTING)), *_REST),
-    **_rows(Tick, _tick, (*_WORKING, Phase.GUARD, Phase.RETIRING)),
-    **_rows(Fetched, _fetched, tuple(sorted(RESTING)), *_REST),
-    **_rows(Fetched, _fetched, (*_WORKING, Phase.GUARD, Phase.RETIRING)),
-    **_rows(Broke, _broke, (*sorted(RESTING), Phase.STAGING), *_REST),
-    **_rows(Broke, _broke, (Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD, Phase.RETIRING)),
+    **_rows(Tick, _tick, _FREE, *_REST),
+    **_rows(Tick, _tick, (*_WORKING, Phase.GUARD)),
+    **_rows(Fetched, _fetched, _FREE, *_REST),
+    **_rows(Fetched, _fetched, (*_WORKING, Phase.GUARD)),
+    **_rows(Broke, _broke, (*_FREE, Phase.STAGING), *_REST),
+    **_rows(Broke, _broke, (Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD)),
     **_rows(Staged, _staged, (Phase.STAGING,), Phase.LAUNCHING),
     **_rows(
         Staged, _staged, (*sorted(RESTING), Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD, Phase.RETIRING)
@@ -285,8 +286,8 @@ TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
     **_rows(Ended, _ended, (Phase.STAGING, Phase.LAUNCHING), *_REST),
     **_rows(Ended, _ended, (Phase.SHADOW, Phase.CANARY, Phase.RETIRING), *_REST),
     **_rows(Ended, _ended, (Phase.GUARD,), *_REST, Phase.CUTOVER),
-    **_rows(AskedToGo, _asked_to_go, tuple(sorted(RESTING)), *_REST),
-    **_rows(AskedToGo, _asked_to_go, (*_WORKING, Phase.GUARD, Phase.RETIRING)),
+    **_rows(AskedToGo, _asked_to_go, _FREE, *_REST),
+    **_rows(AskedToGo, _asked_to_go, (*_WORKING, Phase.GUARD)),
     **_rows(Judged, _judged, (Phase.SHADOW,), Phase.CANARY, Phase.CUTOVER, *_REST),
     **_rows(Judged, _judged, (Phase.CANARY,), Phase.CUTOVER, *_REST),
     **_rows(Judged, _judged, (Phase.GUARD,), Phase.CUTOVER, *_REST),
@@ -296,8 +297,8 @@ TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
     **_rows(Pause, _pause, tuple(sorted(RESTING)), *RESTING),
     **_rows(Pause, _pause, (Phase.STAGING,), *_REST),
     **_rows(Pause, _pause, (Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD, Phase.RETIRING)),
-    **_rows(Resume, _resume, tuple(sorted(RESTING)), *_REST),
-    **_rows(Resume, _resume, (Phase.STAGING, Phase.RETIRING)),
+    **_rows(Resume, _resume, _FREE, *_REST),
+    **_rows(Resume, _resume, (Phase.STAGING,)),
     **_rows(Resume, _resume, (Phase.LAUNCHING,), *_ON),
     **_rows(Resume, _resume, (Phase.SHADOW, Phase.CANARY), Phase.CANARY, Phase.CUTOVER),
     **_rows(Resume, _resume, (Phase.GUARD,), *_REST),
@@ -306,11 +307,11 @@ TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
     **_rows(Abort, _abort, _WORKING, *_REST),
     **_rows(Abort, _abort, (Phase.GUARD,), Phase.CUTOVER, *_REST),
     **_rows(Approve, _approve, (Phase.AWAITING_APPROVAL,), *_REST),
-    **_rows(Forgive, _forgive, tuple(sorted(RESTING)), *_REST),
-    **_rows(Forgive, _forgive, (*_WORKING, Phase.GUARD, Phase.RETIRING)),
-    **_rows(GoTo, _go_to, tuple(sorted(RESTING)), *_REST),
+    **_rows(Forgive, _forgive, _FREE, *_REST),
+    **_rows(Forgive, _forgive, (*_WORKING, Phase.GUARD)),
+    **_rows(GoTo, _go_to, _FREE, *_REST),
     **_rows(GoTo, _go_to, (Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY), Phase.CUTOVER),
-    **_rows(GoTo, _go_to, (Phase.STAGING, Phase.GUARD, Phase.RETIRING)),
+    **_rows(GoTo, _go_to, (Phase.STAGING, Phase.GUARD)),
 }
 
 COMMANDS: Final[Mapping[type[Command], frozenset[Phase]]] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 from hotbay_sdk.protocol import ErrorCode
 
 from hotbay.errors import HostError, InputError, PluginFault
@@ -178,6 +179,8 @@ class Processes:
             instance.child.take_part()
             if not instance.answers:
                 raise instance.fault or PluginFault("CRASHED", f"{instance.label} ended")
+            # A stop that comes while the last answer is on its way to this task would find nothing more to interrupt.
+            await anyio.lowlevel.checkpoint_if_cancelled()
         except HostError as error:
             await instance.kill()
             if instance.fault is not None and error.code == "CRASHED":

@@ -7,7 +7,7 @@ from hotbay.rollout.choice import Choice, choose, is_barred, may_fetch, overtake
 from hotbay.rollout.effects import Cancel, Failed, Fetch, Launch, Release, Stage
 from hotbay.rollout.selection import Status
 from hotbay.rollout.state import Attempt, Build, Cause, Failure, Hold, Life, Phase, State
-from hotbay.rollout.turn import RESTING, Turn
+from hotbay.rollout.turn import FREE, RESTING, Turn
 
 __all__ = ["WENT_TO_IT", "approve", "fetch_failed", "fetched", "rest", "settle"]
 
@@ -186,7 +186,7 @@ def fetched(turn: Turn, n: int) -> None:
     turn.become(fetch=None, overtaken=0)
     if not _is_complete(state, state.fetch.build):
         turn.hold(state.fetch.build, Failure(Cause.CAPACITY, "UNAVAILABLE"))
-    if state.phase in RESTING:
+    if state.phase in FREE:
         rest(turn)
 
 
@@ -201,7 +201,7 @@ def fetch_failed(turn: Turn, failure: Failure) -> None:
     turn.become(fetch=None, overtaken=0)
     turn.emit(Failed(fetch.build, Phase.FETCHING, failure))
     turn.blame(fetch.build, failure)
-    if turn.state.phase in RESTING:
+    if turn.state.phase in FREE:
         rest(turn)
 
 

@@ -7,7 +7,7 @@ from hotbay.rollout.choice import is_barred
 from hotbay.rollout.effects import Cancel, CutOver, EndTrial, Failed, HandOver, Launch, Record, Trial
 from hotbay.rollout.resting import WENT_TO_IT, rest
 from hotbay.rollout.state import Attempt, Cause, Failure, Life, Phase
-from hotbay.rollout.turn import RESTING, Turn
+from hotbay.rollout.turn import FREE, Turn
 
 __all__ = [
     "abandon",
@@ -230,7 +230,7 @@ def lose_spare(turn: Turn, failure: Failure | None) -> None:
     turn.emit(Failed(spare.build, turn.state.phase, cause))
     turn.become(spare=None)
     turn.hold(spare.build, cause)
-    if turn.state.phase in RESTING:
+    if turn.state.phase in FREE:
         rest(turn)
 
 
@@ -275,5 +275,5 @@ def note_leaving(turn: Turn, n: int, failure: Failure) -> None:
         turn.become(live=replace(state.live, leaving=True))
         turn.hold(state.live.build, replace(failure, cause=Cause.OUTSIDE))
         turn.emit(Failed(state.live.build, state.phase, failure))
-    if turn.state.phase in RESTING:
+    if turn.state.phase in FREE:
         rest(turn)

@@ -11,7 +11,7 @@ from hotbay.rollout.backoff import BackoffState, Restart, became_ready, failed
 from hotbay.rollout.effects import Condemn, Effect, EndTrial, Kill, Retire
 from hotbay.rollout.state import Build, Cause, Facts, Failure, Hold, Life, Phase, State
 
-__all__ = ["RESTING", "Turn"]
+__all__ = ["FREE", "RESTING", "Turn"]
 
 RESTING: Final = frozenset(
     {
@@ -26,6 +26,8 @@ RESTING: Final = frozenset(
     }
 )
 """Phases without a candidate and without a process on its way out: something else has to happen first."""
+FREE: Final = RESTING | {Phase.RETIRING}
+"""Phases without a candidate: the next thing may begin, if there is room for its process."""
 
 _CONDEMNING: Final = frozenset({Cause.PACKAGE, Cause.OPERATOR})
 _PAUSING: Final = frozenset({Cause.CAPACITY, Cause.OUTSIDE})

@@ -250,6 +250,28 @@ def test_hb12_two_swaps_within_one_shutdown_never_make_a_third_process() -> None
     assert host.state.candidate.build.digest == "L4"
 
 
+def lost_while_another_goes() -> Host:
+    """L2 took over and died while L1 is still on its way out: it is to be started again after a pause."""
+    host = serving(shadow=False, canary=False, guard=False)
+    host.know("L2*")
+    host.up()
+    host.send(Ended(host.state.live.n, KILLED))
+    assert (host.live, host.phase, host.state.processes) == (None, Phase.RETIRING, 1)
+    return host
+
+
+def test_what_died_while_an_older_one_retires_comes_back_after_its_pause_and_not_after_that_one() -> None:
+    host = lost_while_another_goes()
+    assert host.state.wake_at_s is not None
+    host.now = host.state.wake_at_s
+    assert host.send(Tick()) == [Stage(3, Build("L2", 2))]
+
+
+def test_operator_who_enables_it_while_an_older_one_retires_waits_for_neither() -> None:
+    host = lost_while_another_goes()
+    assert host.send(Forgive()) == [Stage(3, Build("L2", 2))]
+
+
 def test_hb13_plugin_taken_again_at_once_does_not_overlap() -> None:
     host = serving()
     assert host.learn(wanted=False) == [Retire(1)]
