@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 EXIT_NOTICE_S: Final = 1.0
 """How long to wait for the exit status of a process whose control link ended, to name it in the error."""
+FAILED_START_EXIT_S: Final = 5.0
+"""The same for one that has said why it cannot start: on a busy machine an interpreter takes seconds to end, and nobody
+waits for this one."""
 
 
 Lend = Callable[[Callable[[str], None]], Callable[[HostCall], None]]
@@ -298,7 +301,7 @@ class Instance:
         self.asked_to_stop = True
         # What says why it cannot start ends by itself, and its own exit code tells more than our signal.
         if error.code in (ErrorCode.CRASHED, ErrorCode.PLUGIN_ERROR):
-            with anyio.move_on_after(EXIT_NOTICE_S):
+            with anyio.move_on_after(FAILED_START_EXIT_S):
                 await self.child.wait()
         await self.kill()
 
