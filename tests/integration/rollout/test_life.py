@@ -25,6 +25,8 @@ async def test_twenty_swaps_leave_nothing_behind(host, text, packages, tmp_path)
     packages.make(folder, text.scorer("v1"), version="1.0.0")
     async with host(config=PATIENT) as bay:
         await swap(bay, packages, text, folder, 2)
+        # A source that has just looked holds less than one that waits for a change.
+        await bay.wait_for(lambda: any("_listen" in task.get_name() for task in asyncio.all_tasks()))
         before = held(bay)
         for rev in range(3, 23):
             await swap(bay, packages, text, folder, rev)
