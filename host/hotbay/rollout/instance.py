@@ -156,11 +156,15 @@ class Instance:
 
     async def _stop_when_lost(self) -> None:
         await self._link_lost.wait()
-        if self.fault is None:
-            with anyio.move_on_after(EXIT_NOTICE_S):
+        fails_to_start = (
+            self.fault is not None and self.fault.code == ErrorCode.PLUGIN_ERROR and self.generation is None
+        )
+        if self.fault is None or fails_to_start:
+            # It is about to end by itself, and its own exit status tells more than our signal.
+            with anyio.move_on_after(FAILED_START_EXIT_S if fails_to_start else EXIT_NOTICE_S):
                 await self.child.wait()
                 return
-            self.fault = self.client.fault
+            self.fault = self.fault or self.client.fault
         assert self.fault is not None, "a lost link has a fault"
         self.client.close(self.fault)
         await self.child.stop(self.spec.grace_s)
