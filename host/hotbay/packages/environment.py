@@ -15,7 +15,6 @@ up or end it. A folder that changed is built again.
 
 import json
 import logging
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from hotbay.errors import InputError, PackageError, Problem
 from hotbay.packages.environment_build import FORM, TEMPORARY_PREFIX, WheelPath, build, move_aside
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.tree import FileIdentity, remove_tree, tree_bytes, tree_digest, tree_identity
+from hotbay.store.demand import DemandWatch
 from hotbay.store.digests import Digest, digest_of
 from hotbay.store.files import open_regular
 
@@ -62,8 +62,7 @@ class Environments:
         self._verified: dict[str, tuple[Digest, dict[str, FileIdentity]]] = {}
         self._building: dict[str, anyio.Lock] = {}
         self._bytes: dict[str, int] = {}
-        self._demand_lock = threading.Lock()
-        self._demanded: set[str] | None = None
+        self._demand = DemandWatch()
 
     async def find(
         self, manifest: Manifest, interpreter: str, *, trees: Mapping[str, str] = NOTHING_KNOWN
@@ -133,16 +132,10 @@ class Environments:
         """For removing environments that nothing needs: gives the function to do it, which says whether it did.
 
         One that anybody asked for (`find`, `build`) since this began is spared: a fetch that found it relies on it. The
-        function blocks. One collection at a time.
+        function blocks. Raises CapacityError UNAVAILABLE while another collection is under way.
         """
-        with self._demand_lock:
-            assert self._demanded is None, "the store is collected by one at a time"
-            self._demanded = set()
-        try:
+        with self._demand.collection():
             yield self._collect
-        finally:
-            with self._demand_lock:
-                self._demanded = None
 
     def sweep(self) -> int:
         """Removes what an interrupted build left; returns how many. Blocks; only at a host's start."""
@@ -153,8 +146,8 @@ class Environments:
 
     def _collect(self, key: str) -> bool:
         # The lock is held until the name is gone: who asks later does not find it.
-        with self._demand_lock:
-            if self._demanded is None or key in self._demanded or not (self.root / key).exists():
+        with self._demand.held(key) as may_go:
+            if not may_go or not (self.root / key).exists():
                 return False
             self._verified.pop(key, None)
             aside = move_aside(self.root / key)
@@ -163,9 +156,7 @@ class Environments:
 
     def _verify(self, key: str, tree: str | None) -> Digest | None:
         """The digest of an intact environment. Reads every file only where an identity is new."""
-        with self._demand_lock:
-            if self._demanded is not None:
-                self._demanded.add(key)
+        self._demand.note(key)
         site = self.root / key / "site"
         known = self._verified.get(key)
         try:

@@ -19,7 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from hotbay.errors import CapacityError, PackageError
+from hotbay.errors import PackageError
+from hotbay.store.demand import DemandWatch
 from hotbay.store.digests import Digest, hex_of, parse_digest
 from hotbay.store.files import open_regular, sync_directory
 from hotbay.store.part_files import PartPaths, sweep_parts
@@ -53,8 +54,7 @@ class BlobStore:
         self._parts = root / "parts"
         self.index_turn = threading.Lock()
         """Held while the layout's index is written."""
-        self._demand_lock = threading.Lock()
-        self._demanded: set[Digest] | None = None
+        self._demand = DemandWatch()
         self.lay_out()
 
     def lay_out(self) -> None:
@@ -68,7 +68,7 @@ class BlobStore:
 
     def has(self, digest: Digest, *, size: int | None = None) -> bool:
         """Whether the blob is here whole. Its bytes were verified when they were written."""
-        self._note_demand(digest)
+        self._demand.note(digest)
         try:
             found = self.path(digest).stat()
         except FileNotFoundError:
@@ -113,7 +113,7 @@ class BlobStore:
 
         This call does not block; see `PartFile` for what entering does.
         """
-        self._note_demand(digest)
+        self._demand.note(digest)
         return PartFile(PartPaths.of(self._parts, self.path(digest)), digest, size, wait=wait)
 
     def put_bytes(self, content: bytes, digest: Digest) -> bool:
@@ -158,18 +158,9 @@ class BlobStore:
         relies on it. Entering and leaving do not block; the function does. Raises CapacityError UNAVAILABLE while another
         collection is under way.
         """
-        with self._demand_lock:
-            if self._demanded is not None:
-                raise CapacityError(
-                    "UNAVAILABLE", "the store is being collected already", hint="wait until that has ended"
-                )
-            self._demanded = set()
-        try:
-            # Nothing is synced: a removal that a crash takes back leaves a blob that is whole, for the next collection.
+        # Nothing is synced: a removal that a crash takes back leaves a blob that is whole, for the next collection.
+        with self._demand.collection():
             yield self._collect
-        finally:
-            with self._demand_lock:
-                self._demanded = None
 
     def sweep(self, *, keep: Collection[Digest] | None = None) -> int:
         """Removes parts that nobody is writing, but those of the blobs to keep; returns how many.
@@ -178,15 +169,10 @@ class BlobStore:
         """
         return sweep_parts(self._parts, keep=None if keep is None else frozenset(hex_of(digest) for digest in keep))
 
-    def _note_demand(self, digest: Digest) -> None:
-        with self._demand_lock:
-            if self._demanded is not None:
-                self._demanded.add(digest)
-
     def _collect(self, digest: Digest) -> bool:
         # The lock is held over the removal: who asks later finds the blob gone.
-        with self._demand_lock:
-            if self._demanded is None or digest in self._demanded:
+        with self._demand.held(digest) as may_go:
+            if not may_go:
                 return False
             try:
                 self.path(digest).unlink()
