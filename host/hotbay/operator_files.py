@@ -59,8 +59,9 @@ class OperatorFiles:
         refused = self._lock_refused
         locks = refused[1] if refused is not None and refused[0] == self._lock_file() else ()
         told = {(problem.code, problem.place) for problem in locks}
-        waits = [self.lock_waits] if self.lock_waits is not None else []
-        return (*(problem for problem in self._refused if (problem.code, problem.place) not in told), *locks, *waits)
+        waits = self.lock_waits
+        refusals = (problem for problem in self._refused if (problem.code, problem.place) not in told)
+        return (*refusals, *locks, *([waits] if waits is not None else []))
 
     def refuse(self, problems: Sequence[Problem]) -> None:
         """What is wrong with the configuration files as they are now, in place of what was before."""

@@ -160,14 +160,19 @@ class Instance:
             self.fault is not None and self.fault.code == ErrorCode.PLUGIN_ERROR and self.generation is None
         )
         if self.fault is None or fails_to_start:
-            # It is about to end by itself, and its own exit status tells more than our signal.
-            with anyio.move_on_after(FAILED_START_EXIT_S if fails_to_start else EXIT_NOTICE_S):
-                await self.child.wait()
+            if await self._ends_by_itself(FAILED_START_EXIT_S if fails_to_start else EXIT_NOTICE_S):
                 return
             self.fault = self.fault or self.client.fault
         assert self.fault is not None, "a lost link has a fault"
         self.client.close(self.fault)
         await self.child.stop(self.spec.grace_s)
+
+    async def _ends_by_itself(self, within_s: float) -> bool:
+        """Whether the process ends without a signal of ours, than which its own exit status tells more."""
+        with anyio.move_on_after(within_s):
+            await self.child.wait()
+            return True
+        return False
 
     def _on_lost(self, fault: HostError) -> None:
         # A process that broke the protocol or said why it cannot start has named its fault; a mere end of
@@ -303,10 +308,8 @@ class Instance:
 
     async def _fail_start(self, error: HostError) -> None:
         self.asked_to_stop = True
-        # What says why it cannot start ends by itself, and its own exit code tells more than our signal.
         if error.code in (ErrorCode.CRASHED, ErrorCode.PLUGIN_ERROR):
-            with anyio.move_on_after(FAILED_START_EXIT_S):
-                await self.child.wait()
+            await self._ends_by_itself(FAILED_START_EXIT_S)
         await self.kill()
 
     def missing(self, refs: Sequence[RefSpec]) -> list[RefSpec]:

@@ -253,7 +253,7 @@ def _go_to(turn: Turn, event: Event) -> None:
 
 _FREE: Final = tuple(sorted(FREE))
 _WORKING: Final = (Phase.STAGING, Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY)
-_REST: Final = frozenset({*RESTING, Phase.STAGING, Phase.RETIRING})
+_REST: Final = FREE | {Phase.STAGING}
 """Where a routine can go that has nothing under way: on to the next thing, or to waiting for it."""
 
 
@@ -277,11 +277,9 @@ TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
     **_rows(Broke, _broke, (*_FREE, Phase.STAGING), *_REST),
     **_rows(Broke, _broke, (Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD)),
     **_rows(Staged, _staged, (Phase.STAGING,), Phase.LAUNCHING),
-    **_rows(
-        Staged, _staged, (*sorted(RESTING), Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD, Phase.RETIRING)
-    ),
+    **_rows(Staged, _staged, (*_FREE, Phase.LAUNCHING, Phase.SHADOW, Phase.CANARY, Phase.GUARD)),
     **_rows(Ready, _ready, (Phase.LAUNCHING,), *_ON),
-    **_rows(Ready, _ready, (*sorted(RESTING), Phase.STAGING, Phase.SHADOW, Phase.CANARY, Phase.GUARD, Phase.RETIRING)),
+    **_rows(Ready, _ready, (*_FREE, Phase.STAGING, Phase.SHADOW, Phase.CANARY, Phase.GUARD)),
     **_rows(Ended, _ended, tuple(sorted(RESTING)), *_REST, Phase.LAUNCHING, Phase.CUTOVER),
     **_rows(Ended, _ended, (Phase.STAGING, Phase.LAUNCHING), *_REST),
     **_rows(Ended, _ended, (Phase.SHADOW, Phase.CANARY, Phase.RETIRING), *_REST),
@@ -291,7 +289,7 @@ TABLE: Final[Mapping[tuple[Phase, type[Event]], Rule]] = {
     **_rows(Judged, _judged, (Phase.SHADOW,), Phase.CANARY, Phase.CUTOVER, *_REST),
     **_rows(Judged, _judged, (Phase.CANARY,), Phase.CUTOVER, *_REST),
     **_rows(Judged, _judged, (Phase.GUARD,), Phase.CUTOVER, *_REST),
-    **_rows(Judged, _judged, (*sorted(RESTING), Phase.STAGING, Phase.LAUNCHING, Phase.RETIRING)),
+    **_rows(Judged, _judged, (*_FREE, Phase.STAGING, Phase.LAUNCHING)),
     **_rows(Published, _published, (Phase.CUTOVER,), Phase.GUARD, *_REST),
     **_rows(Refused, _refused, (Phase.CUTOVER,), *_REST),
     **_rows(Pause, _pause, tuple(sorted(RESTING)), *RESTING),

@@ -4,14 +4,14 @@ Every rule of `selection` that leaves a version out has its sentence here, in th
 that holds is the one to mend first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from hotbay.rollout.selection import Candidate, Policy, Selection
 
-__all__ = ["MAX_BELOW", "MAX_SHOWN", "Known", "Passed", "passed_over"]
+__all__ = ["MAX_BELOW", "MAX_SHOWN", "Known", "Passed", "never_chosen", "passed_over"]
 
 MAX_SHOWN: Final = 20
 """Versions of one plugin that are told of, the newest: more say nothing new."""
@@ -65,6 +65,18 @@ def passed_over(
     return [*told_of, *_below(candidates, policy, selection, known, newest_rev)][:MAX_SHOWN]
 
 
+def never_chosen(
+    candidates: Sequence[Candidate], policy: Policy, selection: Selection, rev: int
+) -> Mapping[str, Candidate]:
+    """Builds for this machine below `rev` that were not fetched and are not to be, by digest."""
+    target = selection.target.digest if selection.target is not None else None
+    return {
+        c.digest: c
+        for c in candidates
+        if c.rev < rev and c.platform in policy.platforms and not c.complete and c.digest != target
+    }
+
+
 def _below(
     candidates: Sequence[Candidate],
     policy: Policy,
@@ -73,11 +85,7 @@ def _below(
     newest_rev: int,
 ) -> Iterator[Passed]:
     """Those that nothing will choose as long as a higher one is there. What was chosen once, or is now, is left out."""
-    target = selection.target.digest if selection.target is not None else None
-    older = {
-        c.digest: c for c in candidates if c.rev < newest_rev and c.platform in policy.platforms and not c.complete
-    }
-    found = sorted((c for c in older.values() if c.digest != target), key=lambda c: (-c.rev, c.digest))
+    found = sorted(never_chosen(candidates, policy, selection, newest_rev).values(), key=lambda c: (-c.rev, c.digest))
     news = ((c, about) for c in found if not (about := known(c.digest)).ran)
     for c, about in islice(news, MAX_BELOW):
         below = (

@@ -8,6 +8,7 @@ from hotbay.rollout.choice import choose
 from hotbay.rollout.effects import Failed
 from hotbay.rollout.facts import history_of
 from hotbay.rollout.faults import MAX_SHOWN_CHARS
+from hotbay.rollout.passed_over import never_chosen
 from hotbay.rollout.processes import Processes
 from hotbay.rollout.rows import ErrorShown, PinShown, Row, phase_text
 from hotbay.rollout.selection import Candidate, Selection
@@ -144,15 +145,10 @@ class Reporter:
         row, live, facts = self._row, state.live, state.facts
         if live is None or before.facts is facts:
             return
-        target = selection.target.digest if selection.target is not None else None
         # Who has decided by a pin or a lock expects no other.
         is_free = facts.policy.pin is None and facts.policy.locked is None
-        waiting = {
-            c.digest: c.rev
-            for c in facts.candidates
-            if c.rev < live.build.rev and c.platform in facts.policy.platforms and not c.complete
-            if is_free and c.digest != target
-        }
+        below = never_chosen(facts.candidates, facts.policy, selection, live.build.rev) if is_free else {}
+        waiting = {digest: candidate.rev for digest, candidate in below.items()}
         known = {c.digest for c in before.facts.candidates}
         ran = {entry.digest for entry in history_of(self._services.world.view, row.plugin)}
         # What a host finds at its start is what there ever was, and no news.
