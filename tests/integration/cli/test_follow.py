@@ -62,8 +62,8 @@ class FakeHost:
 
 
 @asynccontextmanager
-async def following(path):
-    given, host = Given(path), FakeHost()
+async def following(path, host=None):
+    given, host = Given(path), host or FakeHost()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(follow_files, host, given, load(given))
         yield host
@@ -177,9 +177,7 @@ class RefusingHost(FakeHost):
 async def test_automatic_reload_that_was_refused_is_told_by_plan_and_tried_again_by_apply(tmp_path):
     path = tmp_path / "host.yaml"
     path.write_text(HOST)
-    given, host = Given(path), RefusingHost()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_files, host, given, load(given))
+    async with following(path, RefusingHost()) as host:
         await anyio.lowlevel.checkpoint()
         path.write_text(HOST + "types: {a: b}\n")
         await host.until(lambda: host.problems)
@@ -190,7 +188,6 @@ async def test_automatic_reload_that_was_refused_is_told_by_plan_and_tried_again
         host.is_let = True
         assert list(await host.files.apply()) == ["types"]
         assert (list(host.files.waiting()), host.problems) == ([], ())
-        tasks.cancel_scope.cancel()
 
 
 class SlowHost(FakeHost):
@@ -214,9 +211,7 @@ class SlowHost(FakeHost):
 async def test_newer_edit_takes_the_place_of_one_that_waits_for_packages(tmp_path, newer):
     path = tmp_path / "host.yaml"
     path.write_text(HOST)
-    given, host = Given(path), SlowHost()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_files, host, given, load(given))
+    async with following(path, SlowHost()) as host:
         await anyio.lowlevel.checkpoint()
         path.write_text(HOST + "types: {a: b}\n")
         with anyio.fail_after(DEADLINE_S):
@@ -226,7 +221,6 @@ async def test_newer_edit_takes_the_place_of_one_that_waits_for_packages(tmp_pat
         assert [dict(config.types) for config, _ in host.adopted] == [{"a": "c"} if newer else {}]
         await anyio.lowlevel.checkpoint()
         assert host.problems == ()
-        tasks.cancel_scope.cancel()
 
 
 class LateHost(FakeHost):
@@ -250,9 +244,7 @@ async def test_what_is_in_force_is_the_newest_also_when_an_older_one_ends_after_
     path = tmp_path / "host.yaml"
     manual = HOST + "reload: manual\n"
     path.write_text(manual)
-    given, host = Given(path), LateHost()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_files, host, given, load(given))
+    async with following(path, LateHost()) as host, anyio.create_task_group() as tasks:
         await anyio.lowlevel.checkpoint()
         path.write_text(manual + "types: {a: b}\n")
         tasks.start_soon(host.files.apply)
@@ -263,32 +255,27 @@ async def test_what_is_in_force_is_the_newest_also_when_an_older_one_ends_after_
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
         assert list(host.files.waiting()) == []
-        tasks.cancel_scope.cancel()
 
 
 async def test_configuration_of_which_a_part_failed_is_tried_again_as_a_whole(tmp_path):
     path = tmp_path / "host.yaml"
     manual = HOST + "reload: manual\n"
     path.write_text(manual)
-    given, host = Given(path), LateHost()
+    host = LateHost()
     host.ends.set()
     host.fails = True
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_files, host, given, load(given))
+    async with following(path, host):
         await anyio.lowlevel.checkpoint()
         path.write_text(manual + "types: {a: b}\n")
         with pytest.raises(CapacityError):
             await host.files.apply()
         assert list(host.files.waiting()) == ["types"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_broken_edit_is_told_while_a_valid_one_waits_and_stays_told(tmp_path):
     path = tmp_path / "host.yaml"
     path.write_text(HOST)
-    given, host = Given(path), SlowHost()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_files, host, given, load(given))
+    async with following(path, SlowHost()) as host:
         await anyio.lowlevel.checkpoint()
         path.write_text(HOST + "types: {a: b}\n")
         with anyio.fail_after(DEADLINE_S):
@@ -299,17 +286,15 @@ async def test_broken_edit_is_told_while_a_valid_one_waits_and_stays_told(tmp_pa
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
         assert [problem.code for problem in host.problems] == ["CONFIG_INVALID"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_fault_of_our_own_while_a_file_is_taken_over_ends_nothing(tmp_path):
     path, counted = tmp_path / "host.yaml", []
     path.write_text(HOST)
-    given, host = Given(path), FakeHost()
+    host = FakeHost()
     host.background = Background(counted.append)
     good, host.adopt = host.adopt, None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_files, host, given, load(given))
+    async with following(path, host):
         await anyio.lowlevel.checkpoint()
         path.write_text(HOST + "types: {a: b}\n")
         with anyio.fail_after(DEADLINE_S):
@@ -317,5 +302,4 @@ async def test_fault_of_our_own_while_a_file_is_taken_over_ends_nothing(tmp_path
                 await anyio.lowlevel.checkpoint()
         host.adopt = good
         await host.until(lambda: host.adopted)
-        tasks.cancel_scope.cancel()
     assert set(counted) == {"configuration files"}

@@ -47,11 +47,17 @@ async def content(client) -> str:
     return (await client.answer()).json()["choices"][0]["message"]["content"]
 
 
+async def kept(bay, name: str):
+    """A client that had one answer, and keeps its connection."""
+    client = await bay.client()
+    await client.chat()
+    assert await content(client) == name
+    return client
+
+
 async def test_kept_connections_change_gateways_between_two_requests(start_named, pair):
     old, new = await start_named("old"), await start_named("new")
-    idle, fresh, half = await old.client(), await old.client(), await old.client()
-    await idle.chat()
-    assert await content(idle) == "old"
+    idle, fresh, half = await kept(old, "old"), await old.client(), await old.client()
     await half.send(GET[:10])
     await old.until(lambda: any(each._reader.phase is Phase.HEAD for each in old.gateway._connections))
     passing = PassingOn(pair[0])
@@ -79,9 +85,7 @@ async def test_kept_connections_change_gateways_between_two_requests(start_named
 
 async def test_what_arrives_on_the_way_is_answered_by_the_successor(start_named, pair):
     old, new = await start_named("old"), await start_named("new")
-    client = await old.client()
-    await client.chat()
-    assert await content(client) == "old"
+    client = await kept(old, "old")
     passing = PassingOn(pair[0])
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         assert await old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put) is True
@@ -97,9 +101,7 @@ async def test_what_arrives_on_the_way_is_answered_by_the_successor(start_named,
 
 async def test_a_successor_that_is_gone_takes_nothing(start_named, pair):
     old = await start_named("old")
-    client = await old.client()
-    await client.chat()
-    assert await content(client) == "old"
+    client = await kept(old, "old")
     passing = PassingOn(pair[0])
     await pair[1].aclose()
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
@@ -129,9 +131,7 @@ async def test_one_too_many_is_ended_without_a_word(start, start_named, pair):
     old, new = await start_named("old"), await start(limits=GatewayLimits(tick_s=0.02, connections=1))
     await new.client()
     await new.until(lambda: new.metrics.client_connections == 1)
-    client = await old.client()
-    await client.chat()
-    assert await content(client) == "old"
+    client = await kept(old, "old")
     passing = PassingOn(pair[0])
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(passing.run())
@@ -145,14 +145,12 @@ async def test_one_too_many_is_ended_without_a_word(start, start_named, pair):
 
 async def test_what_comes_to_a_gateway_that_drains_goes_on_to_the_next(start_named, pair):
     old, new = await start_named("old"), await start_named("new")
-    client = await old.client()
-    await client.chat()
-    assert await content(client) == "old"
+    client = await kept(old, "old")
     # A gateway in between drains already: what it is given, it gives on.
-    kept: list[socket.socket] = []
+    between_them: list[socket.socket] = []
 
     def keep(connection: socket.socket) -> bool:
-        kept.append(connection)
+        between_them.append(connection)
         return True
 
     passing = PassingOn(pair[0])
@@ -165,7 +163,7 @@ async def test_what_comes_to_a_gateway_that_drains_goes_on_to_the_next(start_nam
         draining = tasks.create_task(between.gateway.drain(2 * DEADLINE_S, pass_on=keep))
         taking = tasks.create_task(between.gateway.take_over(passed_on(pair[1])))
         assert await old.gateway.drain(2 * DEADLINE_S, pass_on=passing.put) is True
-        await between.until(lambda: len(kept) == 1)
+        await between.until(lambda: len(between_them) == 1)
         await passing.finish(DEADLINE_S)
         await pair[0].aclose()
         await taking
@@ -173,7 +171,7 @@ async def test_what_comes_to_a_gateway_that_drains_goes_on_to_the_next(start_nam
         await draining
 
     async def given():
-        yield kept.pop()
+        yield between_them.pop()
 
     await new.gateway.take_over(given())
     await client.chat()

@@ -3,8 +3,9 @@
 import itertools
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
@@ -267,44 +268,54 @@ async def test_p01_a_blob_that_the_registry_lost_to_the_disk_is_refused(
     await source.close()
 
 
-async def test_a_locked_registry_takes_the_right_password_only(
-    locked_registry, write_sample, push, pull, store, tmp_path
-) -> None:
-    manifest = write_sample(tmp_path / "p")
-    wrong = tmp_path / "wrong"
-    wrong.write_text("guess")
-    good, bad = (Credentials(locked_registry.user, file) for file in (locked_registry.password_file, wrong))
-    target = f"{locked_registry.host}/plugins/sample"
+@pytest.fixture
+def refused_without(push, tmp_path) -> Callable[..., Awaitable[Credentials]]:
+    """refused_without(registry, target): nobody and a wrong password publish nothing there; gives the right one."""
 
-    for auth in (None, bad):
-        with pytest.raises(PackageError, match="HTTP 401") as caught:
-            await push(tmp_path / "p", target, auth=auth)
-        assert caught.value.hint == "Correct the credentials."
+    async def run(registry: Any, target: str) -> Credentials:
+        wrong = tmp_path / "wrong"
+        wrong.write_text("guess")
+        for auth in (None, Credentials(registry.user, wrong)):
+            with pytest.raises(PackageError, match="HTTP 401") as caught:
+                await push(tmp_path / "p", target, auth=auth)
+            assert caught.value.hint == "Correct the credentials."
+        return Credentials(registry.user, registry.password_file)
+
+    return run
+
+
+@pytest.fixture
+def fetched_from(pull, store) -> Callable[..., Awaitable[None]]:
+    """fetched_from(target, manifest, auth): its first blob comes from there."""
+
+    async def run(target: str, manifest: Manifest, auth: Credentials) -> None:
+        source = RegistrySource("remote", target, auth=auth)
+        await pull(source, manifest.blobs[0])
+        assert store.has(manifest.blobs[0].digest)
+        await source.close()
+
+    return run
+
+
+async def test_a_locked_registry_takes_the_right_password_only(
+    locked_registry, write_sample, push, refused_without, fetched_from, tmp_path
+) -> None:
+    manifest, target = write_sample(tmp_path / "p"), f"{locked_registry.host}/plugins/sample"
+    good = await refused_without(locked_registry, target)
     await push(tmp_path / "p", target, auth=good)
 
     assert await offered(target, auth=good) == [manifest]
     with pytest.raises(PackageError, match="HTTP 401"):
         await offered(target)
-    source = RegistrySource("remote", target, auth=good)
-    await pull(source, manifest.blobs[0])
-    assert store.has(manifest.blobs[0].digest)
-    await source.close()
+    await fetched_from(target, manifest, good)
 
 
 async def test_a_registry_with_a_token_service_takes_its_tokens_only(
-    token_registry, write_sample, push, pull, store, tmp_path
+    token_registry, write_sample, push, refused_without, fetched_from, tmp_path
 ) -> None:
     registry, service = token_registry
-    manifest = write_sample(tmp_path / "p")
-    wrong = tmp_path / "wrong"
-    wrong.write_text("guess")
-    good, bad = (Credentials(registry.user, file) for file in (registry.password_file, wrong))
-    target = f"{registry.host}/plugins/sample"
-
-    for auth in (None, bad):
-        with pytest.raises(PackageError, match="HTTP 401") as caught:
-            await push(tmp_path / "p", target, auth=auth)
-        assert caught.value.hint == "Correct the credentials."
+    manifest, target = write_sample(tmp_path / "p"), f"{registry.host}/plugins/sample"
+    good = await refused_without(registry, target)
     assert service.given == 0
     await push(tmp_path / "p", target, auth=good)
     assert set(service.asked) == {"repository:plugins/sample:pull,push"}
@@ -312,10 +323,7 @@ async def test_a_registry_with_a_token_service_takes_its_tokens_only(
     service.asked.clear()
     assert await offered(target, auth=good) == [manifest]
     assert set(service.asked) == {"repository:plugins/sample:pull"}
-    source = RegistrySource("remote", target, auth=good)
-    await pull(source, manifest.blobs[0])
-    assert store.has(manifest.blobs[0].digest)
-    await source.close()
+    await fetched_from(target, manifest, good)
 
 
 async def test_only_what_is_new_is_read_again(repository, write_sample, push, tmp_path) -> None:
