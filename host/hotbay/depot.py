@@ -1,7 +1,8 @@
 """A host's packages: state directory, world, store, environments and sources, opened together and let go of together.
 
 Wiring; decides nothing. `suspend` gives the state directory away for the time of a handover: what was read stays
-readable, what would be written is refused; `resume` takes it again. No collection is under way while it is away.
+readable, what would be written is refused; `resume` takes it again. No collection and no fetch is under way while it is
+away.
 """
 
 import logging
@@ -49,6 +50,10 @@ USAGE_SETTLE_S: Final = 1.0
 """What was recorded is measured so much later: a change seldom comes alone."""
 COLLECT_INTERVAL_S: Final = 60.0
 """How often a host that knows something new looks for what nothing needs any more: it looks at every file, too."""
+
+HOLD_S: Final = 10.0
+"""For fetches and builds to end when the state directory is given away: they are cancelled, and wait for the disk at most.
+What takes longer harms nobody: who goes on with it spares what is locked."""
 
 
 class Depot:
@@ -238,7 +243,9 @@ class Depot:
             )
 
     async def suspend(self) -> None:
-        """Let go of world and state directory. A collection under way ends first; none begins without the world."""
+        """Let go of world and state directory. Fetches and builds are ended, a collection under way ends first."""
+        if not await self.fetcher.hold(within_s=HOLD_S):
+            logger.warning("fetches_under_way after_s=%g: the successor fetches the same again", HOLD_S)
         async with self._collecting:
             await self.world.let_go()
             self.state.release_lock()
@@ -247,6 +254,7 @@ class Depot:
         """Take both again. Raises `HostError`."""
         self.state.reacquire()
         await self.world.take_again()
+        self.fetcher.release()
 
     async def close(self) -> None:
         """Close the sources and the world."""

@@ -16,7 +16,8 @@ serves them           sends its clients' connections, each as soon as it is idle
 ====================  ====================================================================================
 
 Invariants: a connection that ends before `serving` leaves the host as it was: it takes the lock again, as soon as the
-successor's process lets go of it, and thaws. Nothing that a successor does or leaves undone ends the host. What waits in
+successor's process lets go of it, and thaws. A host that dies on the way leaves its place to its successor, which has the
+sockets from the first moment on. Nothing that a successor does or leaves undone ends the host. What waits in
 the accept queue belongs to the socket and is answered by whoever still has it: nothing is reset. A connection that a
 client keeps for its next request changes hosts; it is never closed while that request may be on its way.
 """
@@ -40,13 +41,19 @@ from hotbay.errors import CapacityError, HostError, Problem
 from hotbay.gateway.admin_socket import peer_uid, reachable
 from hotbay.observe.background import Background
 from hotbay.passing import PassingOn, passed_on
+from hotbay.store.state_dir import StateDirectory
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["HandoverServer", "Predecessor", "Successor", "find_predecessor"]
+__all__ = ["HandoverServer", "Predecessor", "Successor", "find_predecessor", "take_state"]
 
 STEP_TIMEOUT_S: Final = 30.0
 """For one answer of the other end; what a host does before it answers `frozen` takes a second or two."""
+ASKED_WITHIN_S: Final = 2.0
+"""For a successor to ask for the place: it does so at once, and who asks for nothing keeps others away until then."""
+GONE_WITHIN_S: Final = 5.0
+"""For the kernel to take from a host that was killed what it held."""
+_GONE_RETRY_S: Final = 0.05
 RETRY_S: Final = 0.5
 """Until the state directory is asked for again: a successor that was killed still holds it for a moment, and one that
 was replaced by a third host for longer."""
@@ -145,9 +152,10 @@ class HandoverServer:
     async def _give_way(self, stream: anyio.abc.UNIXSocketStream) -> None:
         await stream.send_fds(b"sockets\n", [listening.fileno() for listening in self._host.sockets()])
         asked = ""
-        with anyio.move_on_after(STEP_TIMEOUT_S):
+        with anyio.move_on_after(ASKED_WITHIN_S):
             asked = await _line(stream)
         if asked != "freeze":
+            logger.warning("handover_refused: the other end asked for nothing")
             return
         logger.info("handover_begun")
         try:
@@ -199,17 +207,18 @@ class Successor:
     sockets: Sequence[socket.socket]
     _stream: anyio.abc.UNIXSocketStream
 
-    async def freeze(self) -> None:
-        """Have the host let go of the state directory. Raises `CapacityError` when it does not."""
-        with anyio.move_on_after(STEP_TIMEOUT_S), contextlib.suppress(anyio.BrokenResourceError):
-            await self._stream.send(b"freeze\n")
-            if await _line(self._stream) == "frozen":
-                return
-        raise CapacityError(
-            "UNAVAILABLE",
-            "the running host did not give its place away",
-            hint="see its log; it goes on serving. Stop it to start another one",
-        )
+    async def freeze(self) -> bool:
+        """Have the host let go of the state directory. False when it ended the connection: it is dead, or goes on.
+
+        Raises CapacityError when it does not answer.
+        """
+        with anyio.move_on_after(STEP_TIMEOUT_S):
+            try:
+                await self._stream.send(b"freeze\n")
+                return await _line(self._stream) == "frozen"
+            except anyio.BrokenResourceError:
+                return False
+        raise _not_given_away("it does not answer")
 
     async def serving(self) -> None:
         """Tell the host that this one accepts requests now; if it is there no more, this one serves all the same."""
@@ -223,8 +232,35 @@ class Successor:
         return passed_on(self._stream)
 
     async def aclose(self) -> None:
-        """Give up, or done: without `serving` before, the host goes on as if nothing had been."""
+        """Give up, or done: without `serving` before, the host goes on as if nothing had been. Closes the sockets."""
+        for listening in self.sockets:
+            listening.close()
         await self._stream.aclose()
+
+
+async def take_state(root: Path, predecessor: Successor | None) -> StateDirectory:
+    """The state directory, once its host let go of it or is dead. Raises `HostError`: as `StateDirectory.open`, or CapacityError
+    when the host keeps it.
+    """
+    if predecessor is None or await predecessor.freeze():
+        return StateDirectory.open(root)
+    logger.warning("predecessor_gone: it ended the connection before it gave its place away")
+    with anyio.move_on_after(GONE_WITHIN_S):
+        while True:
+            try:
+                return StateDirectory.open(root)
+            except CapacityError as error:
+                logger.debug("still_held root=%s: %s", root, error)
+            await anyio.sleep(_GONE_RETRY_S)
+    raise _not_given_away("it keeps the state directory")
+
+
+def _not_given_away(why: str) -> CapacityError:
+    return CapacityError(
+        "UNAVAILABLE",
+        f"the running host did not give its place away: {why}",
+        hint="see its log; stop it to start another one",
+    )
 
 
 async def find_predecessor(path: Path) -> Successor | None:
@@ -260,7 +296,7 @@ async def _line(stream: anyio.abc.UNIXSocketStream) -> str:
     while not received.endswith(b"\n") and len(received) < _LINE_BYTES:
         try:
             received += await stream.receive(_LINE_BYTES)
-        except anyio.EndOfStream:
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
             return ""
     return received.decode("ascii", "replace").strip()
 

@@ -32,11 +32,15 @@ class PassingOn:
         self._stream = stream
         self._send, self._receive = anyio.create_memory_object_stream[socket.socket](math.inf)
         self._done = anyio.Event()
+        self.is_open = True
+        """Whether connections are taken: until `finish`, or the successor's end."""
         self.count = 0
         """Connections that went."""
 
     def put(self, connection: socket.socket) -> bool:
         """Take a connection, or not: False once the successor is gone or all is over."""
+        if not self.is_open:
+            return False
         try:
             self._send.send_nowait(connection)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -46,15 +50,30 @@ class PassingOn:
     async def run(self) -> None:
         """Pass on what comes."""
         try:
-            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                async for connection in self._receive:
-                    with connection:
-                        await self._pass_on(connection)
-                    self.count += 1
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch)
+                with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    async for connection in self._receive:
+                        with connection:
+                            await self._pass_on(connection)
+                        self.count += 1
+                group.cancel_scope.cancel()
         finally:
+            self._close()
             self._drop_what_is_left()
             self._done.set()
             logger.info("connections_passed_on count=%d", self.count)
+
+    async def _watch(self) -> None:
+        """Take no more as soon as the successor is gone: what is not sent yet would be lost with it."""
+        with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                await self._stream.receive(len(_MESSAGE))
+        self._close()
+
+    def _close(self) -> None:
+        self.is_open = False
+        self._send.close()
 
     async def _pass_on(self, connection: socket.socket) -> None:
         while True:
@@ -67,7 +86,6 @@ class PassingOn:
             await anyio.sleep(_FULL_PAUSE_S)
 
     def _drop_what_is_left(self) -> None:
-        self._send.close()
         left = self._receive.statistics().current_buffer_used
         for _ in range(left):
             self._receive.receive_nowait().close()
@@ -75,15 +93,27 @@ class PassingOn:
 
     async def finish(self, within_s: float) -> None:
         """Take none any more; return when those that were taken went, or cannot, or the successor is too slow."""
-        self._send.close()
+        self._close()
         with anyio.move_on_after(within_s):
             await self._done.wait()
 
 
 async def passed_on(stream: anyio.abc.UNIXSocketStream) -> AsyncIterator[socket.socket]:
     """The successor's end: connections as they come, until the host is done or gone. Who takes one closes it."""
-    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        while True:
-            _, descriptors = await stream.receive_fds(len(_MESSAGE), 1)
-            for descriptor in descriptors:
-                yield socket.socket(fileno=descriptor)
+    lost = 0
+    try:
+        with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                message, descriptors = await stream.receive_fds(len(_MESSAGE), 1)
+                if not message:
+                    return
+                if not descriptors:
+                    # The kernel drops what the receiver has no number for, and says so by nothing else.
+                    lost += 1
+                    if lost == 1:
+                        logger.error("connection_lost on its way from another host: this one has no descriptor left")
+                for descriptor in descriptors:
+                    yield socket.socket(fileno=descriptor)
+    finally:
+        if lost:
+            logger.error("connections_lost count=%d: raise the limit of open files (ulimit -n)", lost)

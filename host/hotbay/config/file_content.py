@@ -1,5 +1,6 @@
 """What a look at a file found: its bytes, or why there are none. Pure."""
 
+import errno
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from hotbay.errors import InputError, Place, Problem
 
 __all__ = ["FileContent", "content_digest"]
 
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
@@ -17,6 +20,8 @@ class FileContent:
     path: Path
     data: bytes | None
     error: str = ""
+    errno: int | None = None
+    """The system's number of the error, where it is one."""
 
     @property
     def digest(self) -> str:
@@ -24,7 +29,14 @@ class FileContent:
         return content_digest(self.data) if self.data is not None else f"unreadable: {self.error}"
 
     def text(self, *, hint: str) -> str:
-        """The bytes as text. Raises `InputError` when they are none, or when there are none: then with the hint."""
+        """The bytes as text. Raises `InputError` when they are none, or when there are none: then with the hint.
+
+        Its code is RESOURCE_EXHAUSTED when that is no fault of the file.
+        """
+        if self.data is None and self.errno in _NO_DESCRIPTOR:
+            hint = "raise the limit of open files (ulimit -n) and repeat"
+            message = f"cannot be read now: {self.error}"
+            raise InputError([Problem("RESOURCE_EXHAUSTED", message, Place(str(self.path)), hint=hint)])
         if self.data is None:
             message = f"cannot be read: {self.error}"
             raise InputError([Problem("CONFIG_INVALID", message, Place(str(self.path)), hint=hint)])

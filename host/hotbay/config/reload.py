@@ -10,7 +10,7 @@ half-written.
 import logging
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,7 +22,7 @@ from anyio.abc import TaskStatus
 from hotbay.config.documents import MAX_BYTES
 from hotbay.config.file_content import FileContent
 
-__all__ = ["DirectoryWatch", "read_content", "watch_directories", "watch_files"]
+__all__ = ["DirectoryWatch", "read_content", "watch_directories", "watch_files", "watch_folder"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,14 +49,14 @@ def read_content(path: Path) -> FileContent:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as e:
-        return FileContent(path, None, e.strerror or str(e))
+        return FileContent(path, None, e.strerror or str(e), e.errno)
     try:
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return FileContent(path, None, "not a regular file")
             return FileContent(path, file.read(MAX_BYTES + 1))
     except OSError as e:
-        return FileContent(path, None, e.strerror or str(e))
+        return FileContent(path, None, e.strerror or str(e), e.errno)
 
 
 def watch_directories(directories: Sequence[Path], stop: anyio.Event) -> AsyncIterator[object]:
@@ -79,7 +79,7 @@ async def watch_files(
     paths: Collection[Path],
     on_change: OnChange,
     *,
-    known: Mapping[Path, str] | None = None,
+    known: MutableMapping[Path, str] | None = None,
     resync_s: float = RESYNC_S,
     watch: DirectoryWatch = watch_directories,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
@@ -92,36 +92,52 @@ async def watch_files(
     Args:
         paths: the files; they and their folders may be absent for now.
         on_change: called with what a file now contains.
-        known: digests of the contents that the caller already has. A file without one is looked at at the
-            start, and reported from its next change on.
+        known: digests of the contents that the caller already has, kept up to date here. A file without one is looked
+            at at the start, and reported from its next change on. A caller that takes a content without being told of it
+            notes its digest here in the same step: what is saved after it is a change then, also when that is what was
+            reported before.
         resync_s: longest time until a change is found that no event told.
         watch: yields after events in directories, until its event is set.
         task_status: started once the files' first contents are known; no later change is missed.
     """
-    watcher = _Watcher({path: (known or {}).get(path) for path in paths}, on_change, resync_s)
-    await watcher.take_baseline()
+    files = _Files(paths, {} if known is None else known, on_change)
+    await files.take_baseline()
+    listener = _Listener(list(paths), files.look, resync_s)
     async with anyio.create_task_group() as group:
-        group.start_soon(watcher.follow_events, watch)
+        group.start_soon(listener.follow_events, watch)
         task_status.started()
-        await watcher.compare_for_ever()
+        await listener.look_for_ever()
 
 
-class _Watcher:
-    """What was last reported of each file, and the two tasks: one hears events, one looks and reports."""
+async def watch_folder(
+    folder: Path,
+    look: Callable[[], Awaitable[None]],
+    *,
+    resync_s: float = RESYNC_S,
+    watch: DirectoryWatch = watch_directories,
+) -> None:
+    """Call `look` at once, after each burst of events in the folder, and every `resync_s`, until cancelled.
 
-    def __init__(self, digests: Mapping[Path, str | None], on_change: OnChange, resync_s: float) -> None:
-        self._digests = dict(digests)
-        self._on_change = on_change
+    Calls do not overlap. The folder may be absent for now, and be replaced by another. What `look` raises ends the watch.
+    """
+    # A name inside stands for the folder, the folder for the place where it appears or is replaced.
+    listener = _Listener([folder, folder / "any"], look, resync_s)
+    async with anyio.create_task_group() as group:
+        group.start_soon(listener.follow_events, watch)
+        await listener.look_for_ever()
+
+
+class _Listener:
+    """Two tasks: one hears events in the folders of files, one looks after them."""
+
+    def __init__(self, paths: Sequence[Path], look: Callable[[], Awaitable[None]], resync_s: float) -> None:
+        self._paths = tuple(paths)
+        self._look = look
         self._resync_s = resync_s
         self._event = anyio.Event()
         self._stop = anyio.Event()
         self._watched: frozenset[_Identity] = frozenset()
         self._is_deaf = False
-
-    async def take_baseline(self) -> None:
-        for path, digest in self._digests.items():
-            if digest is None:
-                self._digests[path] = (await anyio.to_thread.run_sync(read_content, path)).digest
 
     async def follow_events(self, watch: DirectoryWatch) -> None:
         """Wake the looks after events; start anew each time that `_stop` is set."""
@@ -142,36 +158,54 @@ class _Watcher:
             self._event.set()
             await self._stop.wait()
 
-    async def compare_for_ever(self) -> None:
-        """Look at all files after each event and every `resync_s`, and report new contents."""
+    async def look_for_ever(self) -> None:
+        """Look after each event and every `resync_s`."""
         try:
             while True:
                 with anyio.move_on_after(self._resync_s) as waiting:
                     await self._event.wait()
                 self._event = anyio.Event()
-                for path in self._digests:
-                    await self._compare(path)
+                await self._look()
                 if (waiting.cancelled_caught and self._is_deaf) or await self._directories() != self._watched:
                     self._stop.set()
         finally:
             # The watch waits in a thread that hears of a cancellation only in this way.
             self._stop.set()
 
+    async def _directories(self) -> frozenset[_Identity]:
+        return await anyio.to_thread.run_sync(_directories_of, self._paths)
+
+
+class _Files:
+    """Compares files with what is known of them: what was last reported, or what the caller took by itself."""
+
+    def __init__(self, paths: Iterable[Path], known: MutableMapping[Path, str], on_change: OnChange) -> None:
+        self._paths = tuple(paths)
+        self._known = known
+        self._on_change = on_change
+
+    async def take_baseline(self) -> None:
+        for path in self._paths:
+            if path not in self._known:
+                self._known[path] = (await anyio.to_thread.run_sync(read_content, path)).digest
+
+    async def look(self) -> None:
+        """Look at all files, and report new contents."""
+        for path in self._paths:
+            await self._compare(path)
+
     async def _compare(self, path: Path) -> None:
         content = await anyio.to_thread.run_sync(read_content, path)
         for _ in range(_MAX_LOOKS):
-            if content.digest == self._digests[path]:
+            if content.digest == self._known.get(path):
                 return
             await anyio.sleep(SETTLE_S)
             before, content = content, await anyio.to_thread.run_sync(read_content, path)
             if content.digest == before.digest:
                 break
-        if content.digest != self._digests[path]:
-            self._digests[path] = content.digest
+        if content.digest != self._known.get(path):
+            self._known[path] = content.digest
             await self._on_change(content)
-
-    async def _directories(self) -> frozenset[_Identity]:
-        return await anyio.to_thread.run_sync(_directories_of, list(self._digests))
 
 
 def _directories_of(paths: Iterable[Path]) -> frozenset[_Identity]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from hotbay.errors import CapacityError, HostError, InputError, PackageError, Place, PluginFault, Problem
 
-__all__ = ["INTERNAL", "Page", "error_of", "error_page", "internal_page", "status_of"]
+__all__ = ["INTERNAL", "Page", "bad_request", "error_of", "error_page", "internal_page", "status_of"]
 
 Page = dict[str, object]
 
@@ -17,7 +17,13 @@ INTERNAL: Final = "INTERNAL"
 _CLASSES: Final[Mapping[str, type[HostError]]] = {
     kind.__name__: kind for kind in (PackageError, PluginFault, CapacityError)
 }
-_STATUS_OF_CODE: Final = {"NOT_FOUND": 404, "UNKNOWN_PLUGIN": 404, "METHOD_NOT_ALLOWED": 405}
+_STATUS_OF_CODE: Final = {
+    "FORBIDDEN": 403,
+    "NOT_FOUND": 404,
+    "UNKNOWN_ENDPOINT": 404,
+    "UNKNOWN_PLUGIN": 404,
+    "METHOD_NOT_ALLOWED": 405,
+}
 _STATUS_OF_CLASS: Final[tuple[tuple[type[HostError], int], ...]] = (
     (InputError, 400),
     (PackageError, 409),
@@ -27,7 +33,7 @@ _STATUS_OF_CLASS: Final[tuple[tuple[type[HostError], int], ...]] = (
 
 
 def status_of(error: HostError) -> int:
-    """The HTTP status: who must act decides, and three codes have one of their own."""
+    """The HTTP status: who must act decides, and some codes have one of their own."""
     own = _STATUS_OF_CODE.get(error.code)
     return own or next((status for kind, status in _STATUS_OF_CLASS if isinstance(error, kind)), 500)
 
@@ -43,6 +49,12 @@ def error_page(error: HostError) -> Page:
         "hint": error.hint,
         "problems": [_problem_page(problem) for problem in problems],
     }
+
+
+def bad_request(message: str) -> HostError:
+    """What to say of bytes that are no request, or too many."""
+    hint = "send HTTP/1.1 with a small JSON object, as `curl --unix-socket` does"
+    return InputError([Problem("BAD_REQUEST", message, hint=hint)])
 
 
 def internal_page() -> Page:

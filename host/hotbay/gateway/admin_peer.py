@@ -5,7 +5,7 @@ import socket
 import anyio
 import anyio.lowlevel
 
-from hotbay.gateway.answers import Answer, serialise
+from hotbay.gateway.answers import Answer, Refusal, serialise
 from hotbay.gateway.request_reader import Phase, RequestReader, WireRequest
 
 __all__ = ["AdminPeer", "PeerGoneError"]
@@ -39,7 +39,7 @@ class AdminPeer:
         self._waiting: list[WireRequest] = []
 
     async def request(self) -> WireRequest | None:
-        """The next request; None when the other end has left, or sent what is none: then `refuse` says what."""
+        """The next request; None when the other end has left, or sent what is none: then `failure` says what."""
         has_begun = self._reader.phase is not Phase.BETWEEN
         until_s = anyio.current_time() + self._read_s
         while not self._waiting and self._reader.failure is None:
@@ -57,13 +57,14 @@ class AdminPeer:
                 await self._send(_CONTINUE)
         return self._waiting.pop(0) if self._waiting else None
 
-    async def refuse(self) -> None:
-        """Say what was wrong with the bytes that came, if anything was."""
-        failure = self._reader.failure
-        if failure is not None:
-            await self._send(
-                serialise(failure.answer(), keep_alive=False, http_1_0=False, head_only=False, request_id="")
-            )
+    @property
+    def failure(self) -> Refusal | None:
+        """What was wrong with the bytes that came, if anything was."""
+        return self._reader.failure
+
+    async def refuse(self, answer: Answer) -> None:
+        """Send the last answer, to what is no request."""
+        await self._send(serialise(answer, keep_alive=False, http_1_0=False, head_only=False, request_id=""))
 
     async def answer(self, request: WireRequest, answer: Answer) -> None:
         """Send a whole answer."""

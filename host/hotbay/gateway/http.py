@@ -5,6 +5,7 @@ One per process and event loop. The data path is callbacks only; the coroutines 
 
 import asyncio
 import logging
+import math
 import secrets
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -17,8 +18,8 @@ from hotbay.gateway.exchange import Upstreams
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.pool import Pool
 from hotbay.gateway.request_ids import request_ids
-from hotbay.gateway.seams import Completed, Ledger, ListEndpoints, NotReady, Router
-from hotbay.gateway.server import ClientConnection, PassOn
+from hotbay.gateway.seams import UNWATCHED, Attempts, Completed, Ledger, ListEndpoints, NotReady, Router
+from hotbay.gateway.server import ClientConnection, Taker
 from hotbay.observe.metrics import Metrics
 
 __all__ = ["Gateway"]
@@ -26,6 +27,7 @@ __all__ = ["Gateway"]
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
+_TELL_S = 60.0
 
 
 class Gateway:
@@ -38,6 +40,7 @@ class Gateway:
         endpoints: the live endpoints, for requests that need no decision.
         not_ready: reasons why `/readyz` must say no; empty when ready.
         completed: told once about the end of every picked request.
+        attempts: told how each endpoint does.
         limits: see `GatewayLimits`.
         random: chooses among endpoints where no decision is made.
     """
@@ -51,18 +54,19 @@ class Gateway:
         endpoints: ListEndpoints,
         not_ready: NotReady,
         completed: Completed | None = None,
+        attempts: Attempts = UNWATCHED,
         limits: GatewayLimits | None = None,
         random: Random | None = None,
     ) -> None:
         self.limits = limits or GatewayLimits()
         self.metrics = metrics
         self.draining = False
-        self.pass_on: PassOn | None = None
+        self.taker: Taker | None = None
         self.choose_id = request_ids(secrets.token_hex(4))
         self.pool = Pool(self.limits, metrics)
         self._dispatcher = Dispatcher(
             router,
-            Upstreams(self.pool, ledger, metrics, self.limits, router.cancel, router.outcome, completed),
+            Upstreams(self.pool, ledger, metrics, self.limits, router, attempts, completed),
             endpoints=endpoints,
             not_ready=not_ready,
             random=random or Random(secrets.randbits(64)),  # noqa: S311 - spreads load, keeps no secret
@@ -70,6 +74,9 @@ class Gateway:
         self._connections: set[ClientConnection] = set()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._tell_at = -math.inf
+        self._intake = asyncio.Event()
+        self._intake.set()
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self.begin = self._dispatcher.begin
@@ -96,13 +103,17 @@ class Gateway:
     async def take_over(self, connections: AsyncIterator[socket.socket]) -> None:
         """Serve connections of clients that another host accepted and that owe and are owed nothing, as they come."""
         loop = asyncio.get_running_loop()
-        async for given in connections:
-            try:
-                given.setblocking(False)
-                await loop.connect_accepted_socket(lambda: ClientConnection(self, is_kept=True), given)
-            except OSError as error:
-                logger.debug("connection_lost on its way from another host: %s", error)
-                given.close()
+        self._intake.clear()
+        try:
+            async for given in connections:
+                try:
+                    given.setblocking(False)
+                    await loop.connect_accepted_socket(lambda: ClientConnection(self, is_kept=True), given)
+                except OSError as error:
+                    logger.debug("connection_lost on its way from another host: %s", error)
+                    given.close()
+        finally:
+            self._intake.set()
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
@@ -121,8 +132,18 @@ class Gateway:
         """Count a client connection; False when there are too many."""
         self._connections.add(connection)
         self._empty.clear()
-        self.metrics.client_connections = len(self._connections)
-        return len(self._connections) <= self.limits.connections
+        count = self.metrics.client_connections = len(self._connections)
+        if count <= self.limits.connections:
+            return True
+        self._tell_refused(count)
+        return False
+
+    def _tell_refused(self, count: int) -> None:
+        """Say that clients are refused, seldom: they come by the thousand."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_S
+            logger.warning("clients_refused connected=%d limit=%d: one more is refused", count, self.limits.connections)
 
     def left(self, connection: ClientConnection) -> None:
         """A client connection is gone."""
@@ -140,28 +161,34 @@ class Gateway:
         self._dispatcher.expire(now)
         self.pool.sweep(now)
 
-    async def drain(self, window_s: float, *, pass_on: PassOn | None = None) -> bool:
+    async def drain(self, window_s: float, *, taker: Taker | None = None) -> bool:
         """Say "not ready", close what is idle, let answers under way end; then close. True when all of them ended.
 
         New connections are served for the first half of the window, while balancers learn that this host goes away;
-        the second half belongs to what has begun. With `pass_on` a successor takes new connections from now on, and
-        gets those that are idle; one that it returns False for is closed as without it.
+        the second half belongs to what has begun. With a `taker` a successor takes new connections from now on, and
+        gets those that are idle, also those that still come from another host; one that it refuses is closed as without it.
         """
-        self.draining, self.pass_on = True, pass_on
-        if pass_on is not None:
+        self.draining, self.taker = True, taker
+        if taker is not None:
             for server in self._servers:
                 server.close()
         for connection in list(self._connections):
             connection.close_when_idle()
         with anyio.move_on_after(window_s / 2):
-            await self._empty.wait()
+            await self._emptied()
         for server in self._servers:
             server.close()
         with anyio.move_on_after(window_s / 2):
-            await self._empty.wait()
+            await self._emptied()
         ended = self._empty.is_set()
         await self.close()
         return ended
+
+    async def _emptied(self) -> None:
+        """Return when no connection is here, and none comes any more that has to go on to a successor."""
+        if self.taker is not None:
+            await self._intake.wait()
+        await self._empty.wait()
 
     async def close(self) -> None:
         """Stop listening and cut every connection. May be called twice."""

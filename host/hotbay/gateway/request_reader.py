@@ -2,7 +2,8 @@
 
 Pure and incremental: however the bytes are split, the same messages come out. Callbacks of the parser only note what
 they see; whoever feeds acts on it afterwards, so nothing here runs other people's code. The parser is strict: two
-lengths, a length with a transfer coding, bare line feeds, folded headers and bad chunk sizes never become a message.
+lengths, a length with a transfer coding, bare line feeds, folded headers and bad chunk sizes never become a message. An
+offer to go on in another protocol is ignored, as RFC 9110, 7.8 allows, unless its client can do nothing with HTTP.
 
 Trap: `should_keep_alive()` is true only inside `on_message_complete`.
 """
@@ -59,6 +60,7 @@ class RequestReader:
         self._begun = 0
         self._unheard_bytes = 0
         self._last_seen = False
+        self._is_replayed = False
         self.failure: Refusal | None = None
         self.phase = Phase.BETWEEN
         self.expects_continue = False
@@ -75,18 +77,44 @@ class RequestReader:
             return []
         self._begun = 0
         self._unheard_bytes += len(data)
+        rest = data
+        while rest:
+            rest = self._parse(rest)
+        self._check_unfinished(len(data))
+        complete, self._complete = self._complete, []
+        return complete
+
+    def _parse(self, data: bytes) -> bytes:
+        """Feed the parser; returns what it left because an offer of another protocol ended its work."""
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._fail(501, "upgrade-unsupported", "This server does not change protocols.")
+        except httptools.HttpParserUpgrade as offer:
+            if self._is_replayed and self.failure is None:
+                self._parser = httptools.HttpRequestParser(self)
+                self._parser.feed_data(self._head_without_offer())
+                return data[offer.args[0] :]
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None
         except httptools.HttpParserError as error:
             if not self._last_seen:
                 self._fail(400, "malformed-http", f"Not a valid HTTP/1.1 request: {error}.")
-        self._check_unfinished(len(data))
-        complete, self._complete = self._complete, []
-        return complete
+        return b""
+
+    def _head_without_offer(self) -> bytes:
+        """What a parser has to know of the request to read its body: with the offer it reads none."""
+        lines = [b"%b / HTTP/%b" % (self._method, self._version.encode())]
+        for name, value in self._headers:
+            if name in (b"content-length", b"transfer-encoding"):
+                lines.append(b"%b: %b" % (name, value))
+            elif name == b"connection":
+                words = {word.strip() for word in value.lower().split(b",")}
+                lines += [b"connection: %b" % word for word in (b"close", b"keep-alive") if word in words]
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _needs_upgrade(self) -> bool:
+        """Whether the client wants to speak something else and nothing else."""
+        offers = b",".join(value for name, value in self._headers if name == b"upgrade").lower().split(b",")
+        return self._method == b"CONNECT" or any(offer.strip().startswith(b"websocket") for offer in offers)
 
     def _check_unfinished(self, fed_bytes: int) -> None:
         """The parser keeps an unfinished header without saying so: bound what it was fed since it last spoke."""
@@ -105,6 +133,7 @@ class RequestReader:
         self._body_bytes = 0
         self._has_framing = False
         self._version = ""
+        self._method = b""
 
     def _fail(self, status: int, code: str, message: str) -> None:
         if self.failure is None:
@@ -114,16 +143,22 @@ class RequestReader:
             self._body = b""
 
     def on_message_begin(self) -> None:
+        if self._is_replayed:
+            return
         self._reset()
         self._begun += 1
         if self.failure is None:
             self.phase = Phase.HEAD
 
     def on_url(self, url: bytes) -> None:
+        if self._is_replayed:
+            return
         self._target += url
         self._header_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_replayed:
+            return
         self._header_bytes += len(name) + len(value) + 4
         if self.phase is Phase.HEAD:
             self._headers.append((name.lower(), value))
@@ -131,15 +166,20 @@ class RequestReader:
             self._fail(431, "header-too-large", f"The trailer is larger than {self._header_limit} bytes.")
 
     def on_headers_complete(self) -> None:
+        if self._is_replayed:
+            self._is_replayed = False
+            return
         if self.failure is not None:
             return
         self.phase = Phase.BODY
+        self._method = self._parser.get_method()
         self._unheard_bytes = 0
         if self._header_bytes > self._header_limit:
             self._fail(431, "header-too-large", f"The header is larger than {self._header_limit} bytes.")
-        elif self._parser.should_upgrade():
+        elif self._parser.should_upgrade() and self._needs_upgrade():
             self._fail(501, "upgrade-unsupported", "This server does not change protocols.")
         else:
+            self._is_replayed = self._parser.should_upgrade()
             self._check_framing()
 
     def _check_framing(self) -> None:
@@ -194,7 +234,7 @@ class RequestReader:
             self._body += body
 
     def on_message_complete(self) -> None:
-        if self.failure is not None:
+        if self.failure is not None or self._is_replayed:
             return
         self.phase = Phase.BETWEEN
         self.expects_continue = False
@@ -203,7 +243,7 @@ class RequestReader:
         self._last_seen = not keep_alive
         self._complete.append(
             WireRequest(
-                method=self._parser.get_method(),
+                method=self._method,
                 target=self._target,
                 http_1_0=self._version == "1.0",
                 headers=tuple(self._headers),

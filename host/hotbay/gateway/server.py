@@ -23,7 +23,7 @@ from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import set_nodelay
 from hotbay.observe.metrics import Metrics
 
-__all__ = ["ClientConnection", "Clients", "PassOn"]
+__all__ = ["ClientConnection", "Clients", "Taker"]
 
 _NEVER = float("inf")
 # A page of metrics takes milliseconds: a client that asks for thousands of them at once must not hold up the others.
@@ -32,8 +32,17 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REQUEST_ID = b"x-request-id"
 
 
-PassOn = Callable[[socket.socket], bool]
-"""Takes a client connection that is idle, or returns False; who returned True closes it."""
+class Taker(Protocol):
+    """Takes client connections that are idle."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still takes any; once False it stays so."""
+        ...
+
+    def put(self, connection: socket.socket, /) -> bool:
+        """Take one, and close it when it went; or False, and it stays the caller's."""
+        ...
 
 
 class _Stage(enum.Enum):
@@ -51,7 +60,7 @@ class Clients(Protocol):
     limits: GatewayLimits
     metrics: Metrics
     draining: bool
-    pass_on: "PassOn | None"
+    taker: Taker | None
     choose_id: Callable[[bytes | None], str]
 
     def begin(self, turn: Turn, /) -> None: ...
@@ -110,7 +119,8 @@ class ClientConnection(asyncio.Protocol):
     @property
     def may_stay_open(self) -> bool:
         """False while the gateway drains, unless somebody takes the connection over."""
-        return not self._clients.draining or self._clients.pass_on is not None
+        taker = self._clients.taker
+        return not self._clients.draining or (taker is not None and taker.is_open)
 
     def data_received(self, data: bytes) -> None:
         if self._stage in (_Stage.LINGERING, _Stage.GONE):
@@ -251,14 +261,14 @@ class ClientConnection(asyncio.Protocol):
 
     def _passed_on(self) -> bool:
         """Let a successor have an idle connection; False when there is none, or part of an answer is left to be sent."""
-        pass_on, transport = self._clients.pass_on, self._transport
-        if pass_on is None or transport.is_closing() or transport.get_write_buffer_size():
+        taker, transport = self._clients.taker, self._transport
+        if taker is None or not taker.is_open or transport.is_closing() or transport.get_write_buffer_size():
             return False
         try:
             copy = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         except OSError:
             return False
-        if not pass_on(copy):
+        if not taker.put(copy):
             copy.close()
             return False
         self.cut()

@@ -46,7 +46,7 @@ _LOCATOR_BYTES: Final = 20
 # Of the table, for each entry that is allowed: its fixed part and a path of usual length.
 _ENTRY_BYTES: Final = 256
 
-__all__ = ["ArchiveLimits", "WheelFacts", "screen_package", "screen_wheel"]
+__all__ = ["ArchiveLimits", "WheelFacts", "installed_files", "screen_package", "screen_wheel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,14 @@ class ArchiveLimits:
 
 @dataclass(frozen=True, slots=True)
 class WheelFacts:
-    """What screening learnt about a wheel."""
+    """What screening learnt about a wheel. `installed_bytes`: of its files, and of byte code, which is as large as its source."""
 
     filename: str
     distribution: str
     version: Version
     files: frozenset[str]
     requires: tuple[Requirement, ...] = field(default=())
+    installed_bytes: int = 0
 
     def has_module(self, module: str) -> bool:
         """Whether the wheel holds this dotted module or package."""
@@ -96,7 +97,11 @@ def screen_wheel(path: Path, filename: str, *, limits: ArchiveLimits | None = No
     if not record.keys() <= {info.filename for info in files}:
         missing = min(record.keys() - {info.filename for info in files})
         raise _refused(filename, missing, "RECORD lists it, the archive does not hold it")
-    return WheelFacts(filename, name, version, frozenset(i.filename for i in files), _requires(filename, metadata))
+    # The contents were checked against these sizes.
+    size = sum(info.file_size * (2 if info.filename.endswith(".py") else 1) for info in files)
+    return WheelFacts(
+        filename, name, version, frozenset(i.filename for i in files), _requires(filename, metadata), size
+    )
 
 
 def screen_package(wheels: Iterable[WheelFacts]) -> None:
@@ -113,6 +118,11 @@ def screen_package(wheels: Iterable[WheelFacts]) -> None:
             if owner := owners.get(_folded(name)):
                 raise _refused(wheel.filename, name, f"{owner} brings it too")
             owners[_folded(name)] = wheel.filename
+
+
+def installed_files(wheels: Iterable[WheelFacts]) -> frozenset[str]:
+    """Where the files of wheels lie once they are installed, relative to the environment's `site`."""
+    return frozenset(_installed(name) for wheel in wheels for name in wheel.files)
 
 
 def _check_directory(path: Path, filename: str, limits: ArchiveLimits) -> None:

@@ -27,7 +27,8 @@ import anyio
 import anyio.to_thread
 
 from hotbay.errors import InputError, PackageError, Problem
-from hotbay.packages.environment_build import FORM, TEMPORARY_PREFIX, WheelPath, build, move_aside
+from hotbay.packages.building import remove_unowned
+from hotbay.packages.environment_build import FORM, CheckRoom, WheelPath, build, move_aside
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.tree import FileIdentity, remove_tree, tree_bytes, tree_digest, tree_identity
 from hotbay.store.demand import DemandWatch
@@ -76,9 +77,15 @@ class Environments:
         return None if found is None else Environment(key, found, self.root / key / "site")
 
     async def build(
-        self, manifest: Manifest, interpreter: str, wheel: WheelPath, *, trees: Mapping[str, str] = NOTHING_KNOWN
+        self,
+        manifest: Manifest,
+        interpreter: str,
+        wheel: WheelPath,
+        *,
+        trees: Mapping[str, str] = NOTHING_KNOWN,
+        check_room: CheckRoom = lambda _bytes: None,
     ) -> Environment:
-        """As `find`, but builds it from the files that `wheel` names if it is not there.
+        """As `find`, but builds it from the files that `wheel` names if it is not there and `check_room` has room for it.
 
         Packages with equal wheels wait for each other: the first builds, the others find. Raises as
         `environment_build.build`.
@@ -95,6 +102,7 @@ class Environments:
                     final,
                     is_intact=partial(_is_intact, final, trees.get(key)),
                     timeout_s=self._timeout_s,
+                    check_room=check_room,
                 )
                 found = await anyio.to_thread.run_sync(self._verify, key, None)
                 if found is None:
@@ -138,11 +146,8 @@ class Environments:
             yield self._collect
 
     def sweep(self) -> int:
-        """Removes what an interrupted build left; returns how many. Blocks; only at a host's start."""
-        left = list(self.root.glob(f"{TEMPORARY_PREFIX}*"))
-        for folder in left:
-            remove_tree(folder)
-        return len(left)
+        """Removes what interrupted builds left, and nothing that is being built; returns how many. Blocks."""
+        return remove_unowned(self.root)
 
     def _collect(self, key: str) -> bool:
         # The lock is held until the name is gone: who asks later does not find it.

@@ -2,11 +2,12 @@
 
 Until that record nothing says that the package exists, so a fault or a crash at any point leaves what was live
 untouched, and starting over fetches only what is not there yet. A package that is complete needs no source any more.
-Fetches share nothing that one of them could hold for long: threads and concurrency are counted for each.
+Fetches share nothing that one of them could hold for long: threads and concurrency are counted for each. While the state
+directory is another host's, nothing is brought or built.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
-from hotbay.errors import CapacityError, PackageError
+from hotbay.errors import CapacityError, PackageError, taking_over
 from hotbay.packages.entrypoint import check_entry_point
 from hotbay.packages.environment import Environment, Environments
 from hotbay.packages.fetch_blob import PartStore
@@ -72,6 +73,9 @@ class Fetcher:
         self._check_room = check_room
         self._turns = Turns()
         self._under_way: list[Manifest] = []
+        self._scopes: set[anyio.CancelScope] = set()
+        self._quiet = anyio.Event()
+        self._is_held = False
 
     @property
     def under_way(self) -> frozenset[Digest]:
@@ -82,6 +86,24 @@ class Fetcher:
             for digest in (manifest.digest, *(blob.digest for blob in manifest.blobs))
         )
 
+    async def hold(self, *, within_s: float) -> bool:
+        """End what is being brought or built, and begin nothing until `release`; what is complete is still found.
+
+        What was downloaded is kept for who goes on with it. True when all has ended within the time; idempotent.
+        """
+        self._is_held = True
+        for scope in self._scopes:
+            scope.cancel()
+        with anyio.move_on_after(within_s):
+            while self._scopes:
+                self._quiet = anyio.Event()
+                await self._quiet.wait()
+        return not self._scopes
+
+    def release(self) -> None:
+        """Bring and build again."""
+        self._is_held = False
+
     async def fetch(self, ref: ManifestRef, *, report: Callable[[Progress], None] = lambda _: None) -> Path:
         """Return the environment's `site` folder of a package that is complete, after making it so.
 
@@ -90,7 +112,7 @@ class Fetcher:
         Raises:
             PackageError: FETCH_FAILED (out of reach, too slow, offered by nobody), LENGTH_MISMATCH, DIGEST_MISMATCH,
                 INVALID_PACKAGE. `details["retryable"]` is true where another attempt can help.
-            CapacityError: no room, or no time, to build; or the state directory cannot be used.
+            CapacityError: no room, or no time, to build; or the state directory cannot be used, or is another host's now.
             InputError: the host's interpreter for the package is not there.
         """
         manifest = self._manifest(ref)
@@ -142,17 +164,46 @@ class Fetcher:
         found = await self._environments.find(manifest, interpreter, trees=trees)
         completion = view.get(Completion, manifest.digest)
         if found is None or completion is None or completion.environment != found.key:
-            await anyio.to_thread.run_sync(self._make_sure_of_room, manifest)
-            await blobs.bring(is_verifying=found is None)
-            blobs.tell("environment")
-            found = found or await self._environments.build(manifest, interpreter, blobs.path, trees=trees)
-            await check_entry_point(manifest, interpreter, found.site)
-            await self._record(manifest, blobs, found)
+            found = await self._unless_held(lambda: self._make(manifest, blobs, interpreter, found, trees))
         blobs.tell("complete")
         return found.site
 
+    async def _make(
+        self,
+        manifest: Manifest,
+        blobs: PackageBlobs,
+        interpreter: str,
+        found: Environment | None,
+        trees: Mapping[str, str],
+    ) -> Environment:
+        await anyio.to_thread.run_sync(self._make_sure_of_room, manifest)
+        await blobs.bring(is_verifying=found is None)
+        blobs.tell("environment")
+        made = found or await self._environments.build(
+            manifest, interpreter, blobs.path, trees=trees, check_room=self._check_room
+        )
+        await check_entry_point(manifest, interpreter, made.site)
+        await self._record(manifest, blobs, made)
+        return made
+
+    async def _unless_held(self, make: Callable[[], Awaitable[Environment]]) -> Environment:
+        """Do what `hold` ends and refuses. Raises CapacityError then."""
+        if not self._is_held:
+            with anyio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    return await make()
+                finally:
+                    self._scopes.discard(scope)
+                    if not self._scopes:
+                        self._quiet.set()
+        raise taking_over()
+
     def _make_sure_of_room(self, manifest: Manifest) -> None:
-        """Before the first byte: a disk that is really full stops the world's transactions too. Blocks."""
+        """Before the first byte: a disk that is really full stops the world's transactions too. Blocks.
+
+        What the wheels unpack to is asked for when they are here.
+        """
         missing = [blob.size for blob in manifest.blobs if not self._store.has(blob.digest, size=blob.size)]
         if missing:
             self._check_room(sum(missing))

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hotbay.errors import InputError, PackageError, Problem
 from hotbay.packages.manifest import ARTIFACT_TYPE, MANIFEST_LIMIT_BYTES, MANIFEST_MEDIA_TYPE, Manifest, parse_manifest
 from hotbay.store.digests import DIGEST_PATTERN, Digest, digest_of, hex_of
-from hotbay.store.files import open_regular
+from hotbay.store.files import open_regular, writing
 
 NOT_COMPLETE_YET: Final = "NOT_COMPLETE_YET"
 
@@ -196,21 +196,23 @@ def _entries(layout: Path, index: _Index, errors: list[PackageError]) -> list[_D
 def write_layout(out: Path, manifest: Manifest, wheels: Mapping[str, Path]) -> None:
     """Writes a layout of one package, replacing an older layout at `out`. `wheels` maps blob names to files.
 
-    The folder appears under its name whole. Equal arguments give equal bytes.
+    The folder appears under its name whole. Equal arguments give equal bytes. Raises InputError CONFIG_INVALID when something
+    else is there, CapacityError when it cannot be written.
     """
     if out.exists() and not (out / "oci-layout").is_file() and not (out.is_dir() and not any(out.iterdir())):
         hint = "Name a new folder, an empty one, or one that holds a package."
         raise InputError([Problem("CONFIG_INVALID", f"{out} exists and is no package", hint=hint)])
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-    try:
-        new = aside / "new"
-        _write_tree(new, manifest, wheels)
-        if out.exists():
-            out.rename(aside / "old")
-        new.rename(out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+        try:
+            new = aside / "new"
+            _write_tree(new, manifest, wheels)
+            if out.exists():
+                out.rename(aside / "old")
+            new.rename(out)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _write_tree(root: Path, manifest: Manifest, wheels: Mapping[str, Path]) -> None:

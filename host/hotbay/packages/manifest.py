@@ -36,7 +36,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _SEMVER: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 _PLATFORM: Final = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*", re.ASCII)
-_LATER: Final[Mapping[str, object]] = {"one_shot": False}
+_LATER: Final[Mapping[str, object]] = {"one_shot": False, "data_types": []}
 """Fields that the first manifests did not have, and their defaults."""
 _CHANNELS: Final = {"": "dev", "dev": "dev", "development": "dev", "release": "release", "production": "release"}
 
@@ -166,10 +166,19 @@ class Manifest(BaseModel):
     license: Annotated[str, Field(max_length=256)] = ""
     one_shot: bool = False
     """Its process ends by itself when its work is done: exit code 0 is no failure, and it is not started again."""
+    data_types: Annotated[Labels, Field(max_length=_TYPE_LIMIT_COUNT)] = ()
+    """Those of its types that stand in the data layer and see no request. Nothing written: that shows when it is READY."""
 
     @model_validator(mode="after")
     def _one_blob_per_name(self) -> Self:
         _distinct(tuple(blob.name.lower() for blob in self.blobs))
+        return self
+
+    @model_validator(mode="after")
+    def _data_types_are_types(self) -> Self:
+        unknown = sorted(set(self.data_types) - set(self.types))
+        if unknown:
+            raise ValueError(f"data_types names {', '.join(unknown)}, which types does not")
         return self
 
     @property

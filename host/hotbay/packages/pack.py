@@ -166,6 +166,7 @@ def _write(directory: Path, project: PluginProject, rev: int, own: str, wheels: 
         blobs=tuple(_blob(wheels / name) for name in names),
         capabilities=project.capabilities,
         one_shot=project.one_shot,
+        data_types=project.data_types,
         channel=project.channel,
         description=project.description,
         license=project.license,

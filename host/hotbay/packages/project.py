@@ -14,7 +14,7 @@ from hotbay.capabilities import CAPABILITIES, unknown_capabilities
 from hotbay.errors import InputError, Place, Problem
 from hotbay.packages.manifest import Channel, check_entrypoint, check_label, check_version, parse_channel
 
-_KEYS: Final = ("capabilities", "channel", "entrypoint", "id", "one_shot", "publisher", "types")
+_KEYS: Final = ("capabilities", "channel", "data_types", "entrypoint", "id", "one_shot", "publisher", "types")
 _TABLE: Final = "tool.hotbay"
 _Value = TypeVar("_Value")
 
@@ -23,7 +23,7 @@ __all__ = ["PluginProject", "parse_project"]
 
 @dataclass(frozen=True, slots=True)
 class PluginProject:
-    """What `hotbay pack` takes from a plugin's pyproject.toml. `types` and `capabilities` are sorted."""
+    """What `hotbay pack` takes from a plugin's pyproject.toml. `types`, `data_types` and `capabilities` are sorted."""
 
     name: str
     version: str
@@ -36,6 +36,7 @@ class PluginProject:
     capabilities: tuple[str, ...]
     channel: Channel
     one_shot: bool = False
+    data_types: tuple[str, ...] = ()
 
 
 def parse_project(text: str, *, file: str) -> PluginProject:
@@ -67,6 +68,7 @@ def parse_project(text: str, *, file: str) -> PluginProject:
         capabilities=reader.capabilities(hotbay),
         channel=reader.text(hotbay, _TABLE, "channel", parse_channel, default="dev"),
         one_shot=reader.flag(hotbay, "one_shot"),
+        data_types=reader.data_types(hotbay),
     )
     if reader.problems:
         raise InputError(reader.problems)
@@ -138,6 +140,15 @@ class _Reader:
         if len(set(value)) != len(value):
             self._add("CONFIG_INVALID", _TABLE, key, "names something twice")
         return tuple(sorted(value))
+
+    def data_types(self, table: Mapping[str, object]) -> tuple[str, ...]:
+        """Those of the types that see no request."""
+        found, types = self.labels(table, "data_types", required=False), table.get("types")
+        unknown = [name for name in found if isinstance(types, list) and name not in types]
+        if unknown:
+            text = "names what `types` does not"
+            self._add("CONFIG_INVALID", _TABLE, "data_types", text, found=", ".join(unknown)[:80])
+        return found
 
     def capabilities(self, table: Mapping[str, object]) -> tuple[str, ...]:
         """Labels that are capabilities: what nothing is granted for is asked for by mistake."""

@@ -18,15 +18,17 @@ from hotbay.packages.manifest import Manifest
 from hotbay.packages.oci import Descriptor, parse_index
 from hotbay.packages.published import Built, Published, conflict
 from hotbay.store.digests import Digest
-from hotbay.store.files import sync_directory, write_durably
+from hotbay.store.files import sync_directory, write_durably, writing
 
 __all__ = ["add_entries", "add_to_layout"]
 
 
 def add_entries(packages: Sequence[Built], folder: Path) -> tuple[Published, ...]:
-    """Puts each package into a folder of its own, `ID-REV-PLATFORM`. Raises PackageError DIGEST_CONFLICT."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with _turn(folder):
+    """Puts each package into a folder of its own, `ID-REV-PLATFORM`.
+
+    Raises PackageError DIGEST_CONFLICT, and CapacityError when the folder cannot be written.
+    """
+    with writing(folder), _turn(folder):
         for package in packages:
             _check_entry(package.manifest, _entry(folder, package.manifest))
         return tuple(_add_entry(package, _entry(folder, package.manifest)) for package in packages)
@@ -38,15 +40,21 @@ def add_to_layout(packages: Sequence[Built], layout: Path) -> tuple[Published, .
     Raises:
         InputError: CONFIG_INVALID when the folder holds something else.
         PackageError: DIGEST_CONFLICT, or what `read_layout` raises for a layout that is damaged.
+        CapacityError: the layout cannot be written.
     """
+    with writing(layout):
+        return _add_to_layout(packages, layout)
+
+
+def _add_to_layout(packages: Sequence[Built], layout: Path) -> tuple[Published, ...]:
     if not (layout / "oci-layout").exists():
-        if layout.exists() and any(layout.iterdir()):
+        if layout.exists() and (not layout.is_dir() or any(layout.iterdir())):
             hint = "Name a new folder, an empty one, or one that holds a package."
             raise InputError([Problem("CONFIG_INVALID", f"{layout} holds something else", hint=hint)])
         first = packages[0].manifest
         write_layout(layout, first, _wheels(packages[0]))
         made = Published(first, str(layout), (first.digest,), _sent(packages[0]), was_there=False)
-        return (made, *add_to_layout(packages[1:], layout)) if packages[1:] else (made,)
+        return (made, *_add_to_layout(packages[1:], layout)) if packages[1:] else (made,)
     with _turn(layout):
         standing = {(m.id, m.rev, m.platform): m.digest for m in read_layout(layout)}
         for manifest in (package.manifest for package in packages):
@@ -133,6 +141,7 @@ def _extend_index(layout: Path, images: Sequence[Descriptor]) -> None:
 
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -198,9 +198,10 @@ class RefWatcher:
 
         before = self._world.view
         if changes := build(before):
+            await self._world.transact(build)
+            # A world that takes nothing is asked again about once a second: what it does not know is no news yet.
             for change in changes:
                 _log(change, before, self._withdrawn)
-            await self._world.transact(build)
 
     async def _forget(self) -> None:
         """Drop what an earlier run of a source that is not to be stored left behind."""

@@ -19,9 +19,10 @@ from hotbay.rollout.events import EventLog
 from hotbay.rollout.facts import history_of, plugin_of, refs_of
 from hotbay.rollout.lock_document import lock_changes, locked_now, write_lock
 from hotbay.rollout.machine import COMMANDS
-from hotbay.rollout.planning import planned_changes, versions_passed_over
+from hotbay.rollout.planning import planned_changes, under_pin, versions_passed_over
 from hotbay.rollout.routine import Routine
 from hotbay.rollout.rows import LIVE, phase_text
+from hotbay.rollout.selection import Candidate, Pin
 from hotbay.rollout.services import Occurrence
 from hotbay.rollout.short_digests import whole_digest
 from hotbay.rollout.state import Abort, Approve, Cause, Command, Failure, Forgive, GoTo, Pause, Phase, Promote, Resume
@@ -160,11 +161,20 @@ class Operations:
         name = self._name(plugin)
         if (rev is None) == (digest is None):
             raise _refused("CONFIG_INVALID", "a pin names a revision or a digest", "write ID@REV or ID@sha256:…")
-        found = self._find(plugin_of(name), rev, digest)
-        pin = records.Pin(plugin_of(name), None, found.digest, who, self._now())
+        found = self._pinnable(name, rev, digest)
+        pin = records.Pin(plugin_of(name), None, Digest(found.digest), who, self._now())
         await self._write(lambda _view: [Put(pin)])
         self._tell("pinned", name, who, rev=found.rev, digest=found.digest)
         return {**_is_pin(name), "plugin": name, "rev": found.rev, "digest": found.digest, "phase": self._phase(name)}
+
+    def _pinnable(self, name: str, rev: int | None, digest: str | None) -> Candidate:
+        """What a pin on this revision or digest would run. Raises `InputError` where that is nothing."""
+        known = self._find(plugin_of(name), rev, digest)
+        wanted = Pin(digest=known.digest) if digest is not None else Pin(rev=rev)
+        found, why, hint = under_pin(self._supervisor, name, wanted, known.digest)
+        if found is None:
+            raise _refused("UNAVAILABLE", f"{name} rev {known.rev} ({known.digest}) would not run: {why}", hint)
+        return found
 
     def _find(self, plugin_id: str, rev: int | None, digest: str | None) -> records.ManifestRef:
         refs = refs_of(self._view, plugin_id)
@@ -199,7 +209,8 @@ class Operations:
         """Go back to what was live before, and stay there until `unpin`.
 
         From GUARD a world that cannot be written hinders only the staying: the version before is warm, and the other one
-        in quarantine. Then it is done all the same, and the error that is raised says so.
+        in quarantine. Then it is done all the same, and the error that is raised says so; also where nothing would obey
+        the pin.
         """
         name = self._name(plugin)
         routine = self._routine(name)
@@ -208,8 +219,15 @@ class Operations:
         rev = self._supervisor.catalog.manifest(digest).rev
         if warm is not None:
             message = f"rolled back by {who}"
-            routine.post(Abort(Failure(Cause.OPERATOR, "ROLLED_BACK", message, QUARANTINE_HINT), who))
             self._tell("rolled_back", name, who, rev=rev, digest=digest)
+            abort = Abort(Failure(Cause.OPERATOR, "ROLLED_BACK", message, QUARANTINE_HINT), who)
+            try:
+                await routine.obey(abort)
+            except HostError as error:
+                raise _unpinned(error, name, rev, is_done=True) from error
+            found, why, hint = under_pin(self._supervisor, name, Pin(digest=digest), digest)
+            if found is None:
+                raise _refused("UNAVAILABLE", f"{name} went back to rev {rev}, and nothing keeps it there: {why}", hint)
         pin = records.Pin(plugin_of(name), None, Digest(digest), who, self._now())
         try:
             await self._write(lambda _view: [Put(pin)])
@@ -222,16 +240,19 @@ class Operations:
         return {**_is_pin(name), "plugin": name, "rev": rev, "digest": digest, "phase": self._phase(name)}
 
     def _before(self, name: str, routine: Routine) -> str:
-        """The newest digest of the history that is not what runs, and that could run."""
+        """The newest digest of the history that is not what runs, and that a pin would run at once."""
         view, live = self._view, routine.state.live or routine.state.candidate
         current = live.build.digest if live is not None else routine.state.facts.last
+        refused: tuple[str, str] | None = None
         for entry in sorted(self._history(name), key=lambda entry: -entry.number):
             is_usable = view.get(records.Completion, entry.digest) and not view.get(records.Quarantine, entry.digest)
             if entry.digest != current and is_usable:
-                return entry.digest
-        raise _refused(
-            "UNAVAILABLE", f"{name} has no version to go back to", f"`hotbay history {name}` shows what was live"
-        )
+                found, why, hint = under_pin(self._supervisor, name, Pin(digest=entry.digest), entry.digest)
+                if found is not None:
+                    return entry.digest
+                refused = refused or (f": of rev {entry.rev}, {why}", hint)
+        why, hint = refused or ("", f"`hotbay history {name}` shows what was live")
+        raise _refused("UNAVAILABLE", f"{name} has no version to go back to{why}", hint)
 
     async def enable(self, plugin: str, who: str) -> Page:
         """Start a plugin again that was disabled, by the operator or by its failures."""
@@ -288,8 +309,11 @@ class Operations:
         told = {}
         if action == "pause" and routine.state.phase is Phase.IDLE:
             told["message"] = f"nothing is under way; the next rollout waits for `hotbay rollout resume {name}`"
-        routine.post(command)
         self._tell(f"rollout_{action}", name, who)
+        try:
+            await routine.obey(command)
+        except HostError as error:
+            raise _unrecorded(error, name, action) from error
         return {**told, "plugin": name, "action": action, "phase": self._phase(name)}
 
     async def clear_quarantine(self, plugin_or_digest: str, who: str) -> Page:
@@ -407,6 +431,13 @@ def _unpinned(error: HostError, name: str, rev: int, *, is_done: bool) -> HostEr
     else:
         message = f"{name} was not rolled back: {error.message}"
         hint = f"{space}, and repeat; `pin: {rev}` for {plugin_id} in the configuration's packages needs no write"
+    return CapacityError(error.code, message, hint=hint)
+
+
+def _unrecorded(error: HostError, name: str, action: str) -> HostError:
+    """What to tell of a command that was carried out and is not written."""
+    message = f"{action} of {name} is done, and what came of it is not written yet: {error.message}"
+    hint = f"{error.hint}; it is written as soon as that works, and a host that ends before knows nothing of it"
     return CapacityError(error.code, message, hint=hint)
 
 

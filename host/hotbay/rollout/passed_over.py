@@ -11,7 +11,7 @@ from typing import Final
 
 from hotbay.rollout.selection import Candidate, Policy, Selection
 
-__all__ = ["MAX_BELOW", "MAX_SHOWN", "Known", "Passed", "never_chosen", "passed_over"]
+__all__ = ["MAX_BELOW", "MAX_SHOWN", "Known", "Passed", "never_chosen", "passed_over", "why_not"]
 
 MAX_SHOWN: Final = 20
 """Versions of one plugin that are told of, the newest: more say nothing new."""
@@ -61,8 +61,13 @@ def passed_over(
     # Builds for other machines are told of only where there is none for this one.
     told = {c.digest: c for c in newer if c.platform in policy.platforms or c.rev not in hosted}
     newest = sorted(told.values(), key=lambda c: (-c.rev, c.digest))[:MAX_SHOWN]
-    told_of = [Passed(c, *next(_reasons(c, policy, selection, known(c.digest)))) for c in newest]
+    told_of = [Passed(c, *why_not(c, policy, selection, known(c.digest))) for c in newest]
     return [*told_of, *_below(candidates, policy, selection, known, newest_rev)][:MAX_SHOWN]
+
+
+def why_not(c: Candidate, policy: Policy, selection: Selection, known: Known) -> tuple[str, str]:
+    """Why one that `selection` leaves out is left out, and what to do."""
+    return next(_reasons(c, policy, selection, known))
 
 
 def never_chosen(
@@ -86,11 +91,13 @@ def _below(
 ) -> Iterator[Passed]:
     """Those that nothing will choose as long as a higher one is there. What was chosen once, or is now, is left out."""
     found = sorted(never_chosen(candidates, policy, selection, newest_rev).values(), key=lambda c: (-c.rev, c.digest))
+    # By its revision it is the other content that is pinned.
+    conflicts = {c.digest for c in selection.conflicts}
     news = ((c, about) for c in found if not (about := known(c.digest)).ran)
     for c, about in islice(news, MAX_BELOW):
         below = (
             f"it is below rev {newest_rev}, and the highest runs",
-            f"`hotbay pin {about.plugin_id}@{c.rev}` runs it; or pack it again with a higher --rev",
+            f"`hotbay pin {about.plugin_id}@{c.digest if c.digest in conflicts else c.rev}` runs it; or pack it again with a higher --rev",
         )
         yield Passed(c, *next(_refused_by_policy(c, policy, about), below))
 
@@ -102,11 +109,14 @@ def _reasons(c: Candidate, policy: Policy, selection: Selection, known: Known) -
             f"it is for {c.platform}, which no host here is",
             "publish a build for this machine, or name one in `hosts`",
         )
-    if any(c.digest == conflict.digest for conflict in selection.conflicts):
-        yield f"other content has rev {c.rev} already", "publish changed content under a new rev"
     yield from _refused_by_policy(c, policy, known)
     if c.denied:
         yield "trust.denied names it", "take it off the list"
+    if any(c.digest == conflict.digest for conflict in selection.conflicts):
+        yield (
+            f"other content has rev {c.rev} already",
+            f"publish changed content under a new rev, or `hotbay pin {name}@{c.digest}`",
+        )
     if c.quarantined:
         reason = f": {known.quarantine}" if known.quarantine else ""
         yield f"it is in quarantine{reason}", f"`hotbay quarantine clear {c.digest}` lets it be tried again"

@@ -1,4 +1,7 @@
-"""What would change, before it does, and which newer versions would not be chosen: for `plan` and `apply`. Reads only."""
+"""What would change, before it does, and which newer versions would not be chosen: for `plan` and `apply`. Reads only.
+
+What a pin would choose is asked here before one is written: a pin that nothing obeys stops a plugin at the next start.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,15 +10,15 @@ from functools import partial
 from hotbay.capabilities import grant_command
 from hotbay.rollout.choice import Choice, choose
 from hotbay.rollout.facts import history_of, plugin_of, ungranted
-from hotbay.rollout.passed_over import Known, Passed, passed_over
+from hotbay.rollout.passed_over import Known, Passed, passed_over, why_not
 from hotbay.rollout.routine import Routine
 from hotbay.rollout.rows import phase_text
-from hotbay.rollout.selection import Candidate, Selection, Status
+from hotbay.rollout.selection import Candidate, Pin, Selection, Status
 from hotbay.rollout.state import Facts, Phase, State
 from hotbay.rollout.supervisor import Supervisor
 from hotbay.store.world.records import Grant, Locked, Quarantine
 
-__all__ = ["planned_changes", "versions_passed_over"]
+__all__ = ["planned_changes", "under_pin", "versions_passed_over"]
 
 
 def planned_changes(supervisor: Supervisor, lock: Sequence[Locked] | None) -> list[Mapping[str, object]]:
@@ -78,6 +81,27 @@ def _passed_over(supervisor: Supervisor, name: str, state: State, now: float) ->
     known = partial(_known, supervisor, name, facts.pinned_by is not None)
     live_rev = state.live.build.rev if state.live is not None else 0
     return passed_over(candidates, facts.policy, choose(state, now).selection, known, live_rev=live_rev)
+
+
+def under_pin(supervisor: Supervisor, name: str, pin: Pin, digest: str) -> tuple[Candidate | None, str, str]:
+    """What a pin would run, the complete first; None, why and what to do where that is nothing: told of this digest, which it admits."""
+    facts, routine = supervisor.facts(name), supervisor.routines.get(name)
+    # The command writes a digest, which the floor does not hold back.
+    floor_rev = 0 if pin.digest is None else facts.policy.floor_rev
+    policy = replace(facts.policy, pin=pin, floor_rev=floor_rev)
+    state = replace(routine.state if routine is not None else State(), facts=replace(facts, policy=policy))
+    selection = choose(state, supervisor.services.now()).selection
+    found = selection.live or selection.target
+    if found is not None:
+        return found, "", ""
+    named = next((c for c in facts.candidates if c.digest == digest), None)
+    if named is None:
+        hint = (
+            "`publisher` of the package's entry says whose are used; the host's log names manifests that cannot be read"
+        )
+        return None, "it is of another publisher, or its manifest cannot be read", hint
+    named = replace(named, quarantined=named.quarantined or digest in state.condemned)
+    return None, *why_not(named, policy, selection, _known(supervisor, name, False, digest))
 
 
 def _known(supervisor: Supervisor, name: str, pinned_here: bool, digest: str) -> Known:

@@ -1,12 +1,13 @@
 """Keeps the status row of one routine, and says in the log and in the events what happened. Decides nothing."""
 
 import logging
+from itertools import groupby
 from typing import Final
 
 from hotbay.rollout.boundary import BROKEN_CODE
 from hotbay.rollout.choice import choose
 from hotbay.rollout.effects import Failed
-from hotbay.rollout.facts import history_of
+from hotbay.rollout.facts import history_of, plugin_of
 from hotbay.rollout.faults import MAX_SHOWN_CHARS
 from hotbay.rollout.passed_over import never_chosen
 from hotbay.rollout.processes import Processes
@@ -148,7 +149,9 @@ class Reporter:
         # Who has decided by a pin or a lock expects no other.
         is_free = facts.policy.pin is None and facts.policy.locked is None
         below = never_chosen(facts.candidates, facts.policy, selection, live.build.rev) if is_free else {}
-        waiting = {digest: candidate.rev for digest, candidate in below.items()}
+        # Other content of a revision is told of as such.
+        conflicts = {c.digest for c in selection.conflicts}
+        waiting = {digest: candidate.rev for digest, candidate in below.items() if digest not in conflicts}
         known = {c.digest for c in before.facts.candidates}
         ran = {entry.digest for entry in history_of(self._services.world.view, row.plugin)}
         # What a host finds at its start is what there ever was, and no news.
@@ -173,13 +176,17 @@ class Reporter:
             self._warn_of(conflicts)
 
     def _warn_of(self, conflicts: tuple[Candidate, ...]) -> None:
-        name, digests = self._row.plugin, ", ".join(sorted(c.digest for c in conflicts))
-        message = f"rev {conflicts[0].rev} of {name} exists with other content: {digests} is not used"
-        hint = "publish changed content under a new rev"
-        self._row.last_error = ErrorShown(
-            "DIGEST_CONFLICT", message, hint, min(c.digest for c in conflicts), self._services.now()
+        name, sentences = self._row.plugin, []
+        # As selection has them, the highest revision first.
+        for rev, of_one in groupby(conflicts, key=lambda c: c.rev):
+            digests = ", ".join(sorted(c.digest for c in of_one))
+            sentences.append(f"rev {rev} of {name} exists with other content: {digests} is not used")
+            logger.warning("digest_conflict plugin=%s rev=%s: %s", name, rev, sentences[-1])
+        hint = (
+            f"publish changed content under a new rev; `hotbay pin {plugin_of(name)}@DIGEST` runs the one that you want"
         )
-        logger.warning("digest_conflict plugin=%s: %s", name, message)
+        first = min(c.digest for c in conflicts if c.rev == conflicts[0].rev)
+        self._row.last_error = ErrorShown("DIGEST_CONFLICT", "; ".join(sentences), hint, first, self._services.now())
 
     def _nothing_to_run(self, state: State) -> ErrorShown | None:
         if state.phase is not Phase.WAITING_FOR_DOWNLOAD:

@@ -135,6 +135,22 @@ class Routine:
         self._rung.set()
         self._contain(partial(self._services.settled, self._name))
 
+    async def obey(self, command: Event) -> None:
+        """Post what the operator wants, and return when all that it decided at once is in the world.
+
+        Raises `HostError` where that could not be written yet: it is done all the same, and written when it can be.
+        """
+        before = self._memory.asked
+        self.post(command)
+        asked = self._memory.asked
+        if asked > before:
+            await self._memory.written(asked)
+
+    @property
+    def unrecorded(self) -> HostError | None:
+        """Why the world does not take what was decided; None as long as it does. It is tried again."""
+        return self._memory.failure
+
     def _take_all(self) -> None:
         while self._queue:
             self._step(self._queue.popleft())

@@ -4,8 +4,10 @@
    matches the pin if there is one; where a lock is in force, only what it names. A revision below the floor (the
    highest ever completed here) that is not complete is eligible only when pinned by digest or locked: a source cannot
    offer its way back to an old version.
-2. Of several digests with the same (rev, platform) one is kept: the live one, else the smallest. The others are
-   conflicts and never chosen, whatever their state.
+2. Of several digests with the same (rev, platform) that pin, lock and channel allow and nobody denies, one is kept: the
+   live one, else one that is complete and in no quarantine, else one that is complete or in quarantine, else one that is
+   offered, else the smallest. The others are conflicts and never chosen, whatever their state: content that comes later
+   takes nothing from what ran, nor from the operator's word, and mends nothing that was refused.
 3. Order: rev descending, then the host's preference of platforms.
 4. `target` is the first; `live` is the first that is complete. Nothing incomplete ever runs.
 
@@ -39,7 +41,7 @@ class Candidate:
     """One known build of a plugin, as the world knows it now.
 
     `denied`: the operator's policy refuses it, or its source took it back and the policy for that is to stop it.
-    `fetchable`: a source could be asked for it.
+    `fetchable`: a source could be asked for it. `offered`: one shows it at this time.
     """
 
     digest: str
@@ -51,6 +53,7 @@ class Candidate:
     granted: bool = True
     denied: bool = False
     fetchable: bool = True
+    offered: bool = True
 
     @property
     def barred(self) -> bool:
@@ -116,7 +119,7 @@ def select(candidates: Iterable[Candidate], policy: Policy, *, live: Candidate |
         (candidate for candidate in known.values() if candidate.platform in policy.platforms),
         key=lambda candidate: _preference(candidate, policy),
     )
-    kept, conflicts = _one_per_build(hosted, live.digest if live else None)
+    kept, conflicts = _one_per_build(hosted, policy, live.digest if live else None)
     allowed = [c for c in kept if policy.allows(c)]
     ungranted = [c for c in allowed if not c.granted and not c.quarantined and not c.denied]
     eligible = [c for c in allowed if not c.barred and _is_above_floor(c, policy)]
@@ -155,6 +158,7 @@ def _merged(one: Candidate, other: Candidate) -> Candidate:
         granted=one.granted and other.granted,
         denied=one.denied or other.denied,
         fetchable=one.fetchable or other.fetchable,
+        offered=one.offered or other.offered,
     )
 
 
@@ -163,16 +167,22 @@ def _preference(candidate: Candidate, policy: Policy) -> tuple[int, int, str]:
 
 
 def _one_per_build(
-    ordered: Sequence[Candidate], live_digest: str | None
+    ordered: Sequence[Candidate], policy: Policy, live_digest: str | None
 ) -> tuple[list[Candidate], tuple[Candidate, ...]]:
+    """What is kept, and the conflicts: to deny a build settles its own."""
+
+    def claim(candidate: Candidate) -> tuple[bool, ...]:
+        c, was_here = candidate, candidate.complete or candidate.quarantined
+        is_out = c.denied or not policy.allows(c)
+        return is_out, c.digest != live_digest, c.quarantined or not c.complete, not was_here, not c.offered
+
     winners: dict[tuple[int, str], Candidate] = {}
-    for candidate in ordered:
-        build = (candidate.rev, candidate.platform)
-        if build not in winners or candidate.digest == live_digest:
-            winners[build] = candidate
+    # The order of equal claims stays: that of the digests.
+    for candidate in sorted(ordered, key=claim):
+        winners.setdefault((candidate.rev, candidate.platform), candidate)
     kept = [candidate for candidate in ordered if winners[candidate.rev, candidate.platform] is candidate]
-    conflicts = [candidate for candidate in ordered if winners[candidate.rev, candidate.platform] is not candidate]
-    return kept, tuple(conflicts)
+    others = [candidate for candidate in ordered if winners[candidate.rev, candidate.platform] is not candidate]
+    return kept, tuple(candidate for candidate in others if not candidate.denied)
 
 
 def _is_above_floor(candidate: Candidate, policy: Policy) -> bool:

@@ -114,8 +114,17 @@ class Supervisor:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What the sources cannot offer, and why."""
-        return tuple(self._problems())
+        """What the sources cannot offer and the world does not take, and why."""
+        refused = [routine.unrecorded for routine in self._routines.values()]
+        unrecorded = dict.fromkeys(Problem(e.code, e.message, hint=e.hint) for e in refused if e is not None)
+        found = tuple(self._problems())
+        # A source that cannot record what it shows says the same.
+        return (*found, *(problem for problem in unrecorded if problem not in found))
+
+    @property
+    def is_frozen(self) -> bool:
+        """A successor is taking over: what is decided here now would not outlast it."""
+        return self._frozen is not None
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -308,7 +317,7 @@ class Supervisor:
             self.index(wanted.ranking),
             wanted.options,
             keys=wanted.keys,
-            unusable=self.problems,
+            unusable=self._problems(),
             asked=self._sources,
         )
         deployment.incoming = scheduling

@@ -3,12 +3,14 @@
 import os
 import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from hotbay.errors import PackageError
+from hotbay.errors import CapacityError, PackageError
 
-__all__ = ["open_regular", "sync_directory", "write_durably"]
+__all__ = ["open_regular", "sync_directory", "write_durably", "writing"]
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -24,6 +26,19 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise PackageError("FETCH_FAILED", f"{path} is not a regular file", details={"path": str(path)})
     return cast(BinaryIO, os.fdopen(descriptor, "rb", buffering=0))
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """For making what an operator named: an OSError is raised as CapacityError RESOURCE_EXHAUSTED that names it."""
+    try:
+        yield
+    except OSError as error:
+        named = None if error.filename is None else Path(os.fsdecode(error.filename)).absolute()
+        elsewhere = "" if named is None or named.is_relative_to(out.absolute().parent) else f"{named}: "
+        message = f"{out} cannot be written: {elsewhere}{error.strerror or error}"
+        hint = "free space there, or name another folder"
+        raise CapacityError("RESOURCE_EXHAUSTED", message, hint=hint) from error
 
 
 def write_durably(path: Path, content: bytes) -> None:

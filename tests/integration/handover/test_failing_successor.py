@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from hotbay import handover
 from hotbay.app import Host, Serving
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import load_picker_config
@@ -17,7 +18,7 @@ from hotbay.depot import platforms_of
 from hotbay.errors import CapacityError, InputError
 from hotbay.gateway.admin_connection import AdminConnection
 from hotbay.gateway.admin_socket import reachable
-from hotbay.handover import HandoverServer, Successor, find_predecessor
+from hotbay.handover import HandoverServer, Successor, find_predecessor, take_state
 from hotbay.passing import PassingOn
 from hotbay.store.state_dir import StateDirectory
 from hotbay.store.world.engine import Put
@@ -49,6 +50,7 @@ class Giving:
         self.said: list[str] = []
         self.thawed = anyio.Event()
         self.left = anyio.Event()
+        self.server = anyio.CancelScope()
         self._freezes = freezes
         self._thaw_failures = thaw_failures
 
@@ -74,7 +76,12 @@ class Giving:
 @asynccontextmanager
 async def offering(giving: Giving, path: Path) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
-        await group.start(HandoverServer(path, giving).run)
+
+        async def serve(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+            with giving.server:
+                await HandoverServer(path, giving).run(task_status=task_status)
+
+        await group.start(serve)
         yield
         group.cancel_scope.cancel()
     giving.listening.close()
@@ -113,8 +120,7 @@ async def test_host_that_cannot_freeze_takes_back_what_was_done_and_goes_on(tmp_
     giving, path = Giving(freezes=False), tmp_path / "handover.sock"
     async with offering(giving, path):
         successor = await successor_at(path)
-        with pytest.raises(CapacityError, match="did not give its place away"):
-            await successor.freeze()
+        assert await successor.freeze() is False
         with anyio.fail_after(WAIT_S):
             await giving.thawed.wait()
         await successor.aclose()
@@ -143,14 +149,63 @@ async def test_successor_serves_when_its_predecessor_died_meanwhile(tmp_path: Pa
     close(successor)
 
 
-async def test_successor_whose_predecessor_died_before_it_froze_is_told(tmp_path: Path) -> None:
+async def test_successor_whose_predecessor_died_before_it_froze_takes_the_state(tmp_path: Path) -> None:
     giving, path = Giving(), tmp_path / "handover.sock"
     async with offering(giving, path):
         successor = await successor_at(path)
-    with pytest.raises(CapacityError, match="did not give its place away"):
-        await successor.freeze()
+    (await take_state(tmp_path / "state", successor)).close()
     await successor.aclose()
     close(successor)
+
+
+async def test_successor_of_a_host_that_does_not_give_its_place_away_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "GONE_WITHIN_S", 0.2)
+    giving, path = Giving(freezes=False), tmp_path / "handover.sock"
+    held = StateDirectory.open(tmp_path / "state")
+    async with offering(giving, path):
+        successor = await successor_at(path)
+        with pytest.raises(CapacityError, match="did not give its place away: it keeps the state directory") as told:
+            await take_state(tmp_path / "state", successor)
+        assert "goes on serving" not in told.value.hint
+        await successor.aclose()
+        close(successor)
+    held.close()
+
+
+async def test_successor_waits_for_the_lock_of_a_host_that_is_dying(tmp_path: Path) -> None:
+    giving, path = Giving(), tmp_path / "handover.sock"
+    held = StateDirectory.open(tmp_path / "state")
+    async with offering(giving, path):
+        successor = await successor_at(path)
+    with listening_for("still_held") as asked, anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as group:
+
+            async def die() -> None:
+                await asked.wait()
+                held.close()
+
+            group.start_soon(die)
+            (await take_state(tmp_path / "state", successor)).close()
+    await successor.aclose()
+    close(successor)
+
+
+async def test_who_connects_and_asks_for_nothing_keeps_nobody_away_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "ASKED_WITHIN_S", 0.05)
+    giving, path = Giving(), tmp_path / "handover.sock"
+    async with offering(giving, path):
+        with listening_for("handover_refused") as refused:
+            silent = await successor_at(path)
+            with anyio.fail_after(WAIT_S):
+                await refused.wait()
+        await handed_over(giving, path)
+        await silent.aclose()
+        close(silent)
+    assert giving.said == ["freeze"]
 
 
 class Rings(logging.Handler):
@@ -170,9 +225,12 @@ class Rings(logging.Handler):
 def listening_for(begins: str) -> Iterator[anyio.Event]:
     handler, logger = Rings(begins), logging.getLogger("hotbay.handover")
     logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
     try:
         yield handler.rung
     finally:
+        logger.setLevel(level)
         logger.removeHandler(handler)
 
 
@@ -259,13 +317,18 @@ async def run_until_it_took_over(folder: Path) -> None:
                 return
 
 
-def ask_status(folder: Path) -> int:
+def ask(folder: Path, method: str, target: str) -> tuple[int, bytes]:
     connection = AdminConnection(folder / "state" / "admin.sock", WAIT_S)
     try:
-        connection.request("GET", "/status")
-        return connection.getresponse().status
+        connection.request(method, target)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
     finally:
         connection.close()
+
+
+def ask_status(folder: Path) -> int:
+    return ask(folder, "GET", "/status")[0]
 
 
 def holds_state(host: Host) -> bool:
@@ -282,6 +345,20 @@ async def test_admin_socket_of_the_host_outlives_a_successor_that_ends_before_it
         assert await anyio.to_thread.run_sync(ask_status, tmp_path) == 200
 
 
+async def test_commands_given_while_a_successor_takes_over_are_refused_until_it_is_gone(
+    tmp_path: Path, until: Until
+) -> None:
+    async with running(tmp_path) as host:
+        successor = await first_successor(tmp_path)
+        await successor.freeze()
+        status, page = await anyio.to_thread.run_sync(ask, tmp_path, "POST", "/gc")
+        assert status == 503
+        assert b"a successor is taking over" in page
+        await successor.aclose()
+        await until(lambda: holds_state(host) and host._supervisor is not None and not host._supervisor.is_frozen)
+        assert (await anyio.to_thread.run_sync(ask, tmp_path, "POST", "/gc"))[0] == 200
+
+
 async def test_host_survives_a_lock_that_is_held_when_the_successor_is_gone(tmp_path: Path, until: Until) -> None:
     async with running(tmp_path) as host:
         successor = await first_successor(tmp_path)
@@ -296,6 +373,34 @@ async def test_host_survives_a_lock_that_is_held_when_the_successor_is_gone(tmp_
         held.close()
         await until(lambda: holds_state(host))
         assert await anyio.to_thread.run_sync(ask_status, tmp_path) == 200
+
+
+async def test_successor_serves_in_place_of_a_host_that_was_killed_while_it_froze(tmp_path: Path) -> None:
+    giving, stop, serves = Giving(), anyio.Event(), anyio.Event()
+    (tmp_path / "state").mkdir()
+    at: list[Serving] = []
+
+    def serving(where: Serving) -> None:
+        at.append(where)
+        serves.set()
+
+    async with offering(giving, tmp_path / "state" / "handover.sock"):
+        freezing = anyio.Event()
+
+        async def freeze() -> None:
+            freezing.set()
+            await anyio.sleep_forever()
+
+        giving.freeze = freeze  # type: ignore[method-assign]
+        async with anyio.create_task_group() as group:
+            group.start_soon(host_of(tmp_path, take_over=True).run, serving, stop)
+            with anyio.fail_after(WAIT_S):
+                await freezing.wait()
+                giving.server.cancel()
+                await serves.wait()
+            assert at[0].address == giving.listening.getsockname()
+            assert await anyio.to_thread.run_sync(ask_status, tmp_path) == 200
+            stop.set()
 
 
 async def test_world_in_memory_is_kept_through_a_handover_that_fails(tmp_path: Path, until: Until) -> None:

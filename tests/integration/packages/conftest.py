@@ -26,6 +26,7 @@ from hotbay.packages.ref_changes import refs_of
 from hotbay.packages.sources.source import BlobStream, Offer, Scan, Source
 from hotbay.packages.tools import uv_binary
 from hotbay.store.blobs import BlobStore
+from hotbay.store.budget import DiskBudget
 from hotbay.store.digests import digest_of
 from hotbay.store.world.engine import Put
 from hotbay.store.world.memory import MemoryWorld
@@ -179,6 +180,11 @@ class Fetching:
     environments: Environments
     world: MemoryWorld
     sources: dict[str, Source]
+    limit_bytes: int | None = None
+
+    @property
+    def budget(self) -> DiskBudget:
+        return DiskBudget(self.store, self.environments.present, limit_bytes=self.limit_bytes)
 
     def fetcher(self, *, in_place: tuple[str, ...] = (), **limits: float) -> Fetcher:
         return Fetcher(
@@ -190,6 +196,7 @@ class Fetching:
             interpreter_of=lambda _: sys.executable,
             wall=lambda: 7.0,
             in_place=in_place,
+            check_room=self.budget.check_room,
         )
 
     async def know(self, manifest: Manifest, source: Source, location: str = "") -> ManifestRef:

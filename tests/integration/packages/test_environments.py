@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from hotbay.errors import CapacityError, PackageError
-from hotbay.packages import environment
+from hotbay.packages import environment, environment_build
 from hotbay.packages.environment import Environments
 from hotbay.packages.layout import blob_path
 from hotbay.packages.manifest import Blob, Manifest
@@ -204,6 +204,82 @@ async def test_leftovers_of_an_interrupted_build_are_swept(
     left.chmod(0o500)
     assert environments.sweep() == 1
     assert [path.name for path in environments.root.iterdir()] == [built.key]
+
+
+@pytest.fixture
+def after_the_install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """after_the_install(act): a build does `act` when its wheels are unpacked and nothing is sealed yet."""
+
+    def set_up(act: Callable[[], None]) -> None:
+        run_tool, steps = environment_build.run_tool, iter([act])
+
+        async def wrapped(*arguments: Any, **more: Any) -> Any:
+            result = await run_tool(*arguments, **more)
+            next(steps, lambda: None)()
+            return result
+
+        monkeypatch.setattr(environment_build, "run_tool", wrapped)
+
+    return set_up
+
+
+async def test_a_sweep_spares_what_somebody_builds(
+    environments: Environments, package: Any, python: str, after_the_install: Callable[[Callable[[], None]], None]
+) -> None:
+    manifest, wheel = package
+    swept: list[int] = []
+    after_the_install(lambda: swept.append(Environments(environments.root).sweep()))
+    built = await environments.build(manifest, python, wheel)
+    assert swept == [0]
+    assert (built.site / "sample" / "__init__.py").read_bytes() == b"plugin = 1\n"
+    assert [path.name for path in environments.root.iterdir()] == [built.key]
+    assert Environments(environments.root).sweep() == 0
+
+
+@pytest.mark.parametrize("lost", ["sample/__init__.py", "sample-1.0.dist-info/METADATA"])
+async def test_an_environment_that_lost_a_file_while_it_was_built_is_none(
+    environments: Environments, package: Any, python: str, lost: str,
+    after_the_install: Callable[[Callable[[], None]], None],
+) -> None:  # fmt: skip
+    manifest, wheel = package
+
+    def remove() -> None:
+        (site,) = environments.root.glob("*/environment/site")
+        (site / lost).unlink()
+
+    after_the_install(remove)
+    with pytest.raises(CapacityError, match=f"somebody removed {lost} from .* while it was built") as caught:
+        await environments.build(manifest, python, wheel)
+    assert "tried again by itself" in caught.value.hint
+    assert await environments.find(manifest, python) is None
+    assert list(environments.root.iterdir()) == []
+    await environments.build(manifest, python, wheel)
+
+
+async def test_files_of_a_data_folder_are_looked_for_where_they_are_installed(
+    environments: Environments, tmp_path: Path, write_plugin: Callable[..., Manifest], python: str
+) -> None:
+    data = {"sample-1.0.data/scripts/tool": b"#!python\npass\n", "sample-1.0.data/data/share/text": b"a"}
+    manifest = write_plugin(tmp_path / "p", files={"sample/__init__.py": b"plugin = 1\n", **data})
+    built = await environments.build(manifest, python, lambda digest: blob_path(tmp_path / "p", digest))
+    assert (built.site / "bin" / "tool").is_file()
+    assert (built.site / "share" / "text").read_bytes() == b"a"
+
+
+async def test_wheels_that_went_while_they_were_installed_are_no_fault_of_the_package(
+    environments: Environments, package: Any, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, wheel = package
+    run_tool = environment_build.run_tool
+
+    async def without_wheels(*arguments: Any, **more: Any) -> Any:
+        for link in environments.root.glob("*/wheels/*"):
+            link.unlink()
+        return await run_tool(*arguments, **more)
+
+    monkeypatch.setattr(environment_build, "run_tool", without_wheels)
+    with pytest.raises(CapacityError, match="somebody removed"):
+        await environments.build(manifest, python, wheel)
 
 
 async def test_no_room_for_the_environment_is_no_fault_of_the_package(

@@ -83,6 +83,27 @@ async def test_hb11_completion_wakes_who_waits_for_the_world(
             await woken.wait()
 
 
+@pytest.mark.parametrize("room", ["wheels", "installed"])
+async def test_limit_of_the_store_holds_for_what_is_installed_too(
+    fetching: Fetching, write_plugin: Callable[..., Manifest], memory_source: SourceMaker, tmp_path: Path, room: str
+) -> None:
+    """Wheels are small, for they are compressed; byte code comes to what is in them."""
+    text = b"".join(b"value_%d = %d\n" % (n, n) for n in range(20_000))
+    manifest = write_plugin(tmp_path / "p", files={"sample/__init__.py": b"plugin = 1\n", "sample/values.py": text})
+    fetching.limit_bytes = manifest.size_bytes + (3 * len(text) if room == "installed" else len(text) // 2)
+    source = memory_source()
+    source.add(manifest, tmp_path / "p")
+    ref = await fetching.know(manifest, source)
+    if room == "wheels":
+        with pytest.raises(CapacityError, match=r"limits\.store allows") as refused:
+            await fetching.fetcher().fetch(ref)
+        assert refused.value.code == "RESOURCE_EXHAUSTED"
+        assert fetching.environments.present() == {}
+    else:
+        await fetching.fetcher().fetch(ref)
+    assert 0 < fetching.budget.usage().used_bytes <= fetching.limit_bytes
+
+
 async def test_complete_package_needs_no_source(
     fetching: Fetching, plugin: tuple[Manifest, Path], memory_source: SourceMaker
 ) -> None:
@@ -582,3 +603,36 @@ async def test_store_that_cannot_be_written_is_the_machines_and_not_the_packages
     parts.mkdir()
     await fetching.fetcher().fetch(ref)
     assert [done.digest for done in completions(fetching)] == [manifest.digest]
+
+
+async def test_fetcher_that_is_held_ends_what_is_under_way_and_begins_nothing(
+    fetching: Fetching, plugin: tuple[Manifest, Path], memory_source: SourceMaker
+) -> None:
+    manifest, layout = plugin
+    source = memory_source()
+    source.add(manifest, layout)
+    source.hang = PIECE
+    ref = await fetching.know(manifest, source)
+    fetcher = fetching.fetcher()
+    ended: list[HostError] = []
+
+    async def fetch() -> None:
+        try:
+            await fetcher.fetch(ref)
+        except HostError as error:
+            ended.append(error)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fetch)
+            await source.hanging.wait()
+            assert await fetcher.hold(within_s=30)
+        source.hang = None
+        await fetch()
+        assert [str(error) for error in ended] == ["UNAVAILABLE: a successor is taking over"] * 2
+        assert completions(fetching) == ()
+        assert await fetcher.hold(within_s=30), "idempotent"
+        fetcher.release()
+        site = await fetcher.fetch(ref)
+        await fetcher.hold(within_s=30)
+        assert await fetcher.fetch(ref) == site, "what is complete is found"

@@ -6,15 +6,16 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
-from hotbay.errors import CapacityError
+from hotbay.errors import CapacityError, InputError
 from hotbay.store.blobs import BlobStore
 from hotbay.store.budget import DiskBudget
 from hotbay.store.digests import digest_of
 from hotbay.store.state_dir import StateDirectory
 from hotbay.store.world.engine import Put
 from hotbay.store.world.records import Floor, ManifestRef
-from hotbay.store.world.sqlite import SqliteWorld
+from hotbay.store.world.sqlite import SqliteWorld, read_world
 
 pytestmark = pytest.mark.anyio
 DISK_BYTES = 2 << 20
@@ -139,3 +140,18 @@ def test_generation_number_on_a_full_disk_is_not_given(disk: Path) -> None:
     filler.unlink()
     assert state.next_generation() == 1
     state.close()
+
+
+async def test_world_that_may_only_be_read_is_refused_at_the_start_and_can_be_read(disk: Path) -> None:
+    """SQLite opens such a file all the same: the first that noticed would be whoever has something to record."""
+    path = disk / "world.db"
+    world = await SqliteWorld.open(path)
+    await world.transact(lambda _: [Put(Floor("a", 1))])
+    await world.close()
+    # For root, what may not be written is what is mounted so.
+    for options in (["--bind", path, path], ["-o", "remount,bind,ro", path]):
+        await anyio.run_process([shutil.which("mount") or "", *options])
+    with pytest.raises(InputError, match="may not be written") as refused:
+        await SqliteWorld.open(path)
+    assert "let the host's user read and write it" in refused.value.hint
+    assert read_world(path).all(Floor) == (Floor("a", 1),)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import anyio
 
+from hotbay.errors import taking_over
 from hotbay.store.world.engine import Change, World, WorldView
 
 __all__ = ["HeldWorld"]
@@ -20,6 +21,7 @@ class HeldWorld:
         self._engine = engine
         self._open_again = open_again
         self._exchanged = anyio.Event()
+        self._is_held = True
 
     @property
     def view(self) -> WorldView:
@@ -27,7 +29,9 @@ class HeldWorld:
         return self._engine.view
 
     async def transact(self, build: Callable[[WorldView], Iterable[Change]]) -> WorldView:
-        """See `World.transact`."""
+        """See `World.transact`. Raises CapacityError UNAVAILABLE also while it is let go of."""
+        if not self._is_held:
+            raise taking_over()
         return await self._engine.transact(build)
 
     async def changed(self, after: int) -> WorldView:
@@ -46,11 +50,13 @@ class HeldWorld:
 
     async def let_go(self) -> None:
         """Close the engine; the last view stays."""
+        self._is_held = False
         await self._engine.close()
 
     async def take_again(self) -> None:
         """Open it again. Raises what opening raises, with the world still let go of."""
         self._engine = await self._open_again()
+        self._is_held = True
         exchanged, self._exchanged = self._exchanged, anyio.Event()
         exchanged.set()
 

@@ -10,6 +10,7 @@
 """
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -174,6 +175,9 @@ def _open(path: Path, migrations: Sequence[Migration], *, must_exist: bool) -> t
     if must_exist and not (path.exists() and path.stat().st_size):
         raise damaged(path, f"it is {'empty' if path.exists() else 'gone'}, and there was a world before")
     is_new = not path.exists()
+    if not is_new and not os.access(path, os.W_OK):
+        # SQLite would open it for reading alone, and whoever has something to record would be the first to hear of it.
+        raise refused(path, "it may not be written", hint="let the host's user read and write it and its folder")
     with explained(path, opening=True):
         connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
@@ -211,14 +215,18 @@ def _schema(path: Path, connection: sqlite3.Connection, *, newest: int) -> int:
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID:
         raise refused(path, "it is a database of another program", hint="set world.path to a file of its own")
-    (schema,) = connection.execute("SELECT schema FROM world").fetchone()
+    row = connection.execute("SELECT schema FROM world").fetchone()
+    schema = row[0] if row is not None else None
+    if not isinstance(schema, int) or schema < 1:
+        said = "no schema" if row is None else f"schema {schema!r}"
+        raise damaged(path, f"it says {said}, and its tables are those of 1 or more")
     if schema > newest:
         raise refused(
             path,
             f"it has schema {schema}, written by a newer hotbay; this one knows schemas up to {newest}",
             hint="run the newer hotbay, or put the copy back that was made before the upgrade",
         )
-    return int(schema)
+    return schema
 
 
 def _migrate(path: Path, connection: sqlite3.Connection, schema: int, migrations: Sequence[Migration]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hotbay.errors import InputError, PackageError
+from hotbay.errors import CapacityError, InputError, PackageError
 from hotbay.packages.layout import NOT_COMPLETE_YET, FileDigests, blob_path, read_layout, write_layout
 from hotbay.packages.manifest import Manifest
 from hotbay.store.digests import digest_of
@@ -179,6 +179,6 @@ def test_digests_are_computed_once_per_content(make_package: PackageFactory, tmp
 
 def test_write_layout_cleans_up_when_a_wheel_is_missing(make_package: PackageFactory, tmp_path: Path) -> None:
     manifest = make_package(tmp_path / "p")
-    with pytest.raises(FileNotFoundError):
-        write_layout(tmp_path / "q", manifest, {manifest.blobs[0].name: tmp_path / "absent"})
+    with pytest.raises(CapacityError, match=r"q cannot be written: .*absent: No such file"):
+        write_layout(tmp_path / "q", manifest, {manifest.blobs[0].name: Path("/absent")})
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["p"]

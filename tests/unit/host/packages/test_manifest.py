@@ -258,3 +258,14 @@ def test_field_that_came_later_leaves_older_packages_their_digest() -> None:
 def test_field_that_came_later_is_written_in_one_way_only(written: object) -> None:
     with pytest.raises(PackageError):
         parse_manifest(canonical(VALID | {"one_shot": written}))
+
+
+def test_data_types_are_left_out_where_there_are_none_and_are_types() -> None:
+    plain = parse_manifest(canonical(VALID))
+    assert plain.data_types == ()
+    assert b"data_types" not in plain.canonical_bytes()
+    marked = parse_manifest(canonical(VALID | {"data_types": VALID["types"]}))
+    assert marked.data_types == marked.types
+    assert marked.digest != plain.digest
+    with pytest.raises(PackageError, match="data_types names other"):
+        parse_manifest(canonical(VALID | {"data_types": ["other"]}))

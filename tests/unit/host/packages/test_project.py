@@ -119,3 +119,12 @@ def test_one_shot_is_a_flag() -> None:
     assert parse_project(VALID + "one_shot = true\n", file="pyproject.toml").one_shot
     [problem] = problems(VALID + 'one_shot = "yes"\n')
     assert "pyproject.toml:13: CONFIG_INVALID: tool.hotbay.one_shot: must be true or false" in problem
+
+
+def test_data_types_are_types() -> None:
+    assert parse_project(VALID, file="pyproject.toml").data_types == ()
+    types = parse_project(VALID, file="pyproject.toml").types
+    assert parse_project(f'{VALID}data_types = ["{types[0]}"]\n', file="pyproject.toml").data_types == types[:1]
+    with pytest.raises(InputError) as caught:
+        parse_project(VALID + 'data_types = ["other"]\n', file="pyproject.toml")
+    assert [problem.path for problem in caught.value.problems] == ["tool.hotbay.data_types"]

@@ -1,6 +1,7 @@
 """What a source shows becomes what the world knows: new refs, withdrawals, failures, conflicts."""
 
 import errno
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -214,7 +215,11 @@ async def test_disk_that_fails_under_a_source_is_the_sources_failure(make: Make)
         await seen(world, lambda view: len(known(world)) == 2)
 
 
-async def test_world_without_room_is_a_failure_that_is_tried_again(make: Make) -> None:
+async def test_world_without_room_is_a_failure_that_is_tried_again(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
     class Full(MemoryWorld):
         is_full = True
 
@@ -224,11 +229,17 @@ async def test_world_without_room_is_a_failure_that_is_tried_again(make: Make) -
             return await super().transact(build)  # type: ignore[arg-type]
 
     world = Full()
-    watch = watcher(Shown(offer(make())), world)
+    source = Shown(offer(make()))
+    watch = watcher(source, world)
     async with running(watch):
         assert (watch.status.state, known(world)) == (SourceState.FAILING, [])
+        source.show(source.next)
+        await source.looked(3)
+        assert "package_found" not in caplog.text, "it is found when it is recorded"
         world.is_full = False
         await seen(world, lambda view: known(world))
+        await source.looked(watch.status.scans)
+    assert caplog.text.count("package_found") == 1
 
 
 @pytest.mark.parametrize(("fetch", "scans", "state"), [("once", 1, SourceState.IDLE), ("off", 0, SourceState.OFF)])

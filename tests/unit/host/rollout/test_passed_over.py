@@ -92,6 +92,26 @@ def test_version_below_what_runs_that_never_ran_is_told_of_and_how_to_run_it() -
     assert "higher --rev" in hint
 
 
+def test_other_content_of_a_version_below_is_offered_by_its_digest() -> None:
+    """By the revision it is the content that ran which is pinned."""
+    ((rev, _, hint),) = below(OLD, replace(OLD, digest="d1", complete=True))
+    assert (rev, hint.partition(" runs it")[0]) == (3, "`hotbay pin sample@d0`")
+    ((*_, hint),) = below(OLD, replace(OLD, digest="d1", platform="X"))
+    assert "`hotbay pin sample@3`" in hint
+
+
+def test_other_content_of_a_newer_version_is_offered_by_its_digest() -> None:
+    hints = {why: hint for _, why, hint in told(replace(NEWER, quarantined=True), Candidate("d0", 2, "L"))}
+    why, hint = max(hints.items())
+    assert why == "other content has rev 2 already"
+    assert "`hotbay pin sample@d0`" in hint
+
+
+def test_what_the_pin_or_the_lock_leaves_out_is_told_before_other_content() -> None:
+    one, other = replace(NEWER, quarantined=True), Candidate("d0", 2, "L")
+    assert {why for _, why, _ in told(one, other, policy=replace(POLICY, pin=Pin(rev=1)))} == {"the pin is on rev 1"}
+
+
 @pytest.mark.parametrize(
     ("change", "policy", "ran"),
     [({}, {}, True), ({"complete": True}, {}, False), ({"platform": "X"}, {}, False), ({}, {"pin": Pin(rev=3)}, False)],

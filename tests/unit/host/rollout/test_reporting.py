@@ -94,6 +94,33 @@ def test_version_found_below_what_runs_is_told_once(caplog: pytest.LogCaptureFix
     assert bench.learn().below == ()
 
 
+def test_other_content_of_a_revision_is_a_conflict_and_not_below(caplog: pytest.LogCaptureFixture) -> None:
+    """`pin` by the revision would run the content that ran."""
+    bench, ran = Bench(), Candidate("sha256:" + "c" * 64, 2, "L", complete=True)
+    with caplog.at_level(logging.INFO):
+        assert bench.learn(ran, LOWER).below == ()
+    assert [r.getMessage().partition(" ")[0] for r in caplog.records] == ["digest_conflict"]
+
+
+def test_conflicts_are_told_each_with_its_own_revision(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    ran = Candidate("sha256:ran", 2, "L", complete=True)
+    bench.learn(ran, Candidate("sha256:x", 2, "L"), Candidate("sha256:y", 9, "L"), Candidate("sha256:z", 9, "L"))
+    told = bench.row.last_error
+    assert told.code == "DIGEST_CONFLICT"
+    assert told.message == (
+        "rev 9 of sample exists with other content: sha256:y, sha256:z is not used; "
+        "rev 2 of sample exists with other content: sha256:x is not used"
+    )
+    assert told.digest == "sha256:y"
+    assert told.hint == "publish changed content under a new rev; `hotbay pin sample@DIGEST` runs the one that you want"
+    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert [line.partition(": ")[0] for line in warned] == [
+        "digest_conflict plugin=sample rev=9",
+        "digest_conflict plugin=sample rev=2",
+    ]
+
+
 @pytest.mark.parametrize(
     ("candidate", "policy"),
     [

@@ -79,10 +79,48 @@ def test_hb03_equal_rev_with_other_content_is_a_conflict_and_never_chosen() -> N
     assert (result.live, result.target, result.conflicts) == (live, live, (other,))
 
 
-def test_conflict_without_a_live_one_keeps_the_smaller_digest() -> None:
-    smaller, larger = sorted([candidate("L7a"), candidate("L7b*")], key=lambda c: c.digest)
-    result = select([larger, smaller], POLICY)
-    assert (result.target, result.live, result.conflicts) == (smaller, None, (larger,))
+SMALL, LARGE = Candidate("a", 2, "L"), Candidate("b", 2, "L")
+NEWEST = Candidate("c", 3, "L", complete=True)
+RAN = {"complete": True}
+
+BUILDS_OF_ONE_REVISION = [
+    ({}, {}, {}, None, "a"),
+    ({}, RAN, {}, None, "b"),
+    (RAN, RAN, {}, None, "a"),
+    (RAN, RAN, {}, LARGE, "b"),
+    ({}, {}, {"pin": Pin(digest="b")}, None, "b"),
+    (RAN, {}, {"pin": Pin(digest="b")}, SMALL, "b"),
+    ({}, RAN, {"pin": Pin(digest="a")}, LARGE, "a"),
+    ({}, RAN, {"pin": Pin(rev=2)}, NEWEST, "b"),
+    ({}, RAN, {"pin": Pin(digest="b"), "floor_rev": 3}, NEWEST, "b"),
+    ({}, {}, {"locked": frozenset({"b"})}, None, "b"),
+    (RAN, RAN, {"locked": frozenset({"b"})}, SMALL, "b"),
+    ({"denied": True}, {}, {}, None, "b"),
+    ({"denied": True} | RAN, {}, {}, SMALL, "b"),
+    ({"channel": "dev"}, {}, {"channels": frozenset({"release"})}, None, "b"),
+    ({"offered": False}, {}, {}, None, "b"),
+    ({"offered": False} | RAN, {}, {}, None, "a"),
+    # Neither quarantine nor a lacking grant makes way for other content: what mends it has a revision of its own.
+    ({"quarantined": True}, {}, {}, None, None),
+    ({"quarantined": True, "offered": False}, {}, {}, None, None),
+    ({"quarantined": True} | RAN, RAN, {}, None, "b"),
+    ({"quarantined": True}, RAN, {}, None, "b"),
+    ({"granted": False}, {}, {}, None, None),
+]
+
+
+@pytest.mark.parametrize(("small", "large", "policy", "live", "kept"), BUILDS_OF_ONE_REVISION)
+def test_one_content_of_a_revision_is_kept(
+    small: dict, large: dict, policy: dict, live: Candidate | None, kept: str | None
+) -> None:
+    one, other = replace(SMALL, **small), replace(LARGE, **large)
+    known = [one, other, *([NEWEST] if policy.get("pin") else [])]
+    running = next((each for each in known if live is not None and each.digest == live.digest), None)
+    for order in itertools.permutations(known):
+        result = select(order, replace(POLICY, **policy), live=running)
+        assert (result.target.digest if result.target else None) == kept
+    expected = {"a": (other,), "b": (one,), None: (other,)}[kept]
+    assert result.conflicts == tuple(each for each in expected if not each.denied)
 
 
 def test_hb20_platform_order_decides_between_equal_revs_only() -> None:
@@ -138,16 +176,20 @@ candidates = st.builds(
     complete=st.booleans(),
     quarantined=st.booleans(),
     granted=st.booleans(),
+    denied=st.booleans(),
+    offered=st.booleans(),
 )
 # A digest covers rev and platform, so it appears with one pair of them.
 known_sets = st.lists(candidates, max_size=12, unique_by=lambda each: each.digest)
 pins = st.none() | st.builds(Pin, rev=st.integers(0, 3)) | st.builds(Pin, digest=candidates.map(lambda c: c.digest))
+locks = st.none() | st.frozensets(candidates.map(lambda c: c.digest), max_size=4)
 policies = st.builds(
     Policy,
     platforms=st.sampled_from([("L", "J"), ("J", "L"), ("L",), ()]),
     channels=st.sampled_from([frozenset({"release"}), frozenset({"release", "dev"})]),
     pin=pins,
     floor_rev=st.integers(0, 3),
+    locked=locks,
 )
 
 
@@ -162,8 +204,9 @@ def test_never_incomplete_quarantined_ungranted_or_unhosted(
         if chosen is not None:
             assert chosen.granted
             assert not chosen.quarantined
+            assert not chosen.denied
             assert chosen.platform in policy.platforms
-            assert chosen.channel in policy.channels
+            assert chosen.channel in policy.channels if policy.locked is None else chosen.digest in policy.locked
             assert policy.pin is None or policy.pin.admits(chosen)
             assert chosen not in result.conflicts
     if result.live is not None:
@@ -182,3 +225,31 @@ def test_order_and_repetition_do_not_count(known: list[Candidate], policy: Polic
 def test_running_what_was_selected_selects_it_again(known: list[Candidate], policy: Policy) -> None:
     first: Selection = select(known, policy)
     assert select(known, policy, live=first.live).live == first.live
+
+
+@given(known_sets, policies, st.data())
+def test_other_content_of_a_revision_takes_nothing_from_what_is_complete_pinned_or_locked(
+    known: list[Candidate], policy: Policy, data: st.DataObject
+) -> None:
+    live = data.draw(st.none() | st.sampled_from(known)) if known else None
+    before = select(known, policy, live=live)
+    kept = before.target
+    if kept is None or not (kept.complete or (policy.pin is not None and policy.pin.digest) or policy.locked):
+        return
+    # What a source shows later is complete nowhere; a lock names one digest of a build.
+    later = Candidate(data.draw(st.sampled_from(["sha256:", "sha256:~"])), kept.rev, kept.platform)
+    after = select([*known, later], policy, live=live)
+    assert (after.target, after.live) == (kept, before.live)
+    assert later in after.conflicts
+
+
+@given(known_sets, policies, st.data())
+def test_digest_that_is_pinned_runs_whatever_else_has_its_revision(
+    known: list[Candidate], policy: Policy, data: st.DataObject
+) -> None:
+    if not known:
+        return
+    live, wanted = data.draw(st.none() | st.sampled_from(known)), data.draw(st.sampled_from(known))
+    pinned = replace(policy, pin=Pin(digest=wanted.digest))
+    alone = select([wanted], pinned, live=live if live == wanted else None)
+    assert select(known, pinned, live=live).target == alone.target

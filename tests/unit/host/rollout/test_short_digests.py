@@ -7,6 +7,8 @@ import pytest
 from hotbay.errors import InputError
 from hotbay.rollout.events import EventLog
 from hotbay.rollout.operations import Operations, Ports
+from hotbay.rollout.selection import Candidate, Policy
+from hotbay.rollout.state import Facts
 from hotbay.store.digests import Digest
 from hotbay.store.world.engine import Put
 from hotbay.store.world.memory import MemoryWorld
@@ -28,7 +30,10 @@ async def begin() -> tuple[MemoryWorld, Operations]:
         world=world,
         routines={},
         follow=lambda: None,
-        services=SimpleNamespace(wall=lambda: 0.0, settings=lambda _: SimpleNamespace(platforms=("p",))),
+        facts=lambda _: Facts(candidates=(Candidate(ALONE, 2, "p", complete=True),), policy=Policy(("p",))),
+        services=SimpleNamespace(
+            now=lambda: 0.0, wall=lambda: 0.0, settings=lambda _: SimpleNamespace(platforms=("p",))
+        ),
         catalog=SimpleNamespace(plugin_ids=lambda: ("sample",)),
     )
     ports = Ports(status=dict, lines=lambda _: (), collect=None, bindings=tuple)

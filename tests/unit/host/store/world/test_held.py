@@ -22,7 +22,7 @@ async def test_what_was_known_stays_readable_and_nothing_is_written_meanwhile():
     await held.transact(lambda _: floor(1))
     await held.let_go()
     assert held.view.get(Floor, "a") == Floor("a", 1)
-    with pytest.raises(CapacityError, match="closed"):
+    with pytest.raises(CapacityError, match="a successor is taking over"):
         await held.transact(lambda _: floor(2))
     await held.take_again()
     await held.transact(lambda view: floor((view.get(Floor, "a") or Floor("a", 0)).rev + 1))

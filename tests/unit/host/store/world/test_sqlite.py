@@ -12,7 +12,7 @@ from hotbay.store.digests import digest_of
 from hotbay.store.world.engine import Put
 from hotbay.store.world.migrations import MIGRATIONS
 from hotbay.store.world.records import Floor, ManifestRef
-from hotbay.store.world.sqlite import SqliteWorld
+from hotbay.store.world.sqlite import SqliteWorld, read_world
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +92,26 @@ async def test_newer_schema_is_refused_by_name(path: Path) -> None:
     error = await refusal(path)
     assert f"it has schema {len(MIGRATIONS) + 1}" in str(error)
     assert "run the newer hotbay" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE world SET schema = 0", "schema 0"),
+        ("UPDATE world SET schema = -1", "schema -1"),
+        ("UPDATE world SET schema = 'x'", "schema 'x'"),
+        ("DELETE FROM world", "no schema"),
+    ],
+)
+async def test_schema_that_no_hotbay_writes_is_damage_and_says_what_was_found(
+    path: Path, change: str, said: str
+) -> None:
+    sql(path, change)
+    error = await refusal(path)
+    assert f"it is damaged: it says {said}" in str(error)
+    assert "put a copy of it back" in error.hint
+    with pytest.raises(InputError, match=said):
+        read_world(path)
 
 
 async def test_other_programs_database_is_refused(tmp_path: Path) -> None:
