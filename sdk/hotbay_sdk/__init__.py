@@ -8,17 +8,34 @@ and `hotbay_sdk.testing`.
 from hotbay_sdk._context import Context, Logger
 from hotbay_sdk._errors import HostCallError, ParameterError, UndeclaredReadError
 from hotbay_sdk._plugin import Plugin
-from hotbay_sdk._points import DataProducer, Filter, Picker, PreRequest, ProfileHandler, Scorer
+from hotbay_sdk._points import (
+    DataProducer,
+    Discovery,
+    DiscoveryNotifier,
+    EventExtractor,
+    Extractor,
+    Filter,
+    NotificationSource,
+    Picker,
+    PreRequest,
+    ProfileHandler,
+    Scorer,
+)
 from hotbay_sdk._views import Endpoint, Endpoints, Request, ScoredEndpoint
 
 __all__ = [
     "Context",
     "DataProducer",
+    "Discovery",
+    "DiscoveryNotifier",
     "Endpoint",
     "Endpoints",
+    "EventExtractor",
+    "Extractor",
     "Filter",
     "HostCallError",
     "Logger",
+    "NotificationSource",
     "ParameterError",
     "Picker",
     "Plugin",

@@ -7,25 +7,39 @@ from hotbay_sdk._columns import Columns, DataColumns, Fields
 from hotbay_sdk._errors import CallFailedError
 from hotbay_sdk._instances import Instance, refused
 from hotbay_sdk._views import Endpoints, Request
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, Requests, View, mask_bytes
+from hotbay_sdk.protocol.calls import ITEM_BYTES, Requests, View, column_format, is_column, mask_bytes
 from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hotbay_sdk._areas import Area
     from hotbay_sdk.protocol.values import Value
 
-_ITEM_BYTES = {"f": 4, "q": 8}
+    Copied = tuple[int, frozenset[str], Mapping[str, bytes]]
+
+NO_AREAS: Mapping[int, Area] = {}
+NO_COPIES: Mapping[int, Copied] = {}
+NO_READS: frozenset[str] = frozenset()
 
 
 class HeldView:
-    """An endpoint view. `columns` is None where the host sent none and none were held."""
+    """An endpoint view. `columns` is None where the host sent none and none were held.
 
-    __slots__ = ("_by_type", "columns", "epoch", "ids", "live", "membership", "rows")
+    `shared` are the columns that were copied out of areas: area → (stamp, declared names, columns).
+    """
+
+    __slots__ = ("_by_type", "columns", "epoch", "ids", "live", "membership", "rows", "shared")
 
     def __init__(
-        self, epoch: int, membership: int, ids: Sequence[str], live: int, columns: Mapping[str, bytes] | None
+        self,
+        epoch: int,
+        membership: int,
+        ids: Sequence[str],
+        live: int,
+        columns: Mapping[str, bytes] | None,
+        shared: Mapping[int, Copied] = NO_COPIES,
     ) -> None:
         self.epoch = epoch
         self.membership = membership
@@ -33,6 +47,7 @@ class HeldView:
         self.rows = len(ids)
         self.live = live
         self.columns = columns
+        self.shared = shared
         self._by_type: dict[str, Columns] = {}
 
     def columns_of(self, instance: Instance) -> Columns:
@@ -40,35 +55,73 @@ class HeldView:
         name = instance.spec.name
         columns = self._by_type.get(name)
         if columns is None:
-            if self.columns is None and not instance.spec.reads.isdisjoint(COLUMN_FORMATS):
+            if self.columns is None and any(map(is_column, instance.spec.reads)):
                 raise _not_held("columns", f"epoch {self.epoch}")
             columns = self._by_type[name] = Columns(self.columns or {}, self.rows, instance.spec.reads, name)
         return columns
 
 
-def take_view(value: Value, held: HeldView | None) -> HeldView:
-    """The view that a call refers to, completed from the one that is held."""
-    view = View.from_wire(value)
-    same_membership = held is not None and held.membership == view.membership
-    if same_membership and held is not None and held.epoch == view.epoch and not view.columns:
-        return held
-    if view.ids is None:
-        if held is None or not same_membership:
-            raise _not_held("ids", f"membership {view.membership}")
-        ids, live = held.ids, held.live
+def take_view(
+    value: Value, held: HeldView | None, areas: Mapping[int, Area] | None = None, reads: frozenset[str] = NO_READS
+) -> HeldView:
+    """The view that a call refers to, completed from the one that is held.
+
+    `areas`: those that the process was passed, of which the columns among `reads` are copied.
+    """
+    epoch, rows, membership, sent_ids, columns, places = View.from_wire(value)
+    known = held if held is not None and held.membership == membership else None
+    current = known if known is not None and known.epoch == epoch else None
+    if current is not None and not columns and places is None:
+        return current
+    ids: Sequence[str]
+    if sent_ids is not None:
+        ids, live = sent_ids, _bits.from_flags(bytes(map(bool, sent_ids)))
+    elif known is not None:
+        ids, live = known.ids, known.live
     else:
-        ids, live = view.ids, _bits.from_flags(bytes(map(bool, view.ids)))
-    if len(ids) != view.rows:
-        raise refused(f"a view of {view.rows} rows with {len(ids)} ids")
-    columns: dict[str, bytes] | None = None
-    if view.columns is not None:
-        for name, raw in view.columns.items():
-            if len(raw) != view.rows * _ITEM_BYTES[COLUMN_FORMATS.get(name, "f")] and name in COLUMN_FORMATS:
-                raise refused(f"column {name} has {len(raw)} bytes for {view.rows} rows")
-        columns = view.columns
-        if same_membership and held is not None and held.epoch == view.epoch and held.columns:
-            columns = {**held.columns, **columns}
-    return HeldView(view.epoch, view.membership, ids, live, columns)
+        raise _not_held("ids", f"membership {membership}")
+    if len(ids) != rows:
+        raise refused(f"a view of {rows} rows with {len(ids)} ids")
+    if columns:
+        _check_lengths(columns, rows)
+    shared = NO_COPIES if held is None else held.shared
+    if places is not None:
+        columns = {} if columns is None else columns
+        shared = _copies(epoch, rows, places, shared, areas or NO_AREAS, reads)
+        for _, _, copied in shared.values():
+            columns.update(copied)
+    if current is not None and current.columns and columns is not None:
+        columns = {**current.columns, **columns}
+    return HeldView(epoch, membership, ids, live, columns, shared)
+
+
+def _check_lengths(columns: Mapping[str, bytes], rows: int) -> None:
+    for name, raw in columns.items():
+        code = column_format(name)
+        if code is not None and len(raw) != rows * ITEM_BYTES[code]:
+            raise refused(f"column {name} has {len(raw)} bytes for {rows} rows")
+
+
+def _copies(
+    epoch: int,
+    rows: int,
+    places: Sequence[Sequence[int]],
+    before: Mapping[int, Copied],
+    areas: Mapping[int, Area],
+    reads: frozenset[str],
+) -> dict[int, Copied]:
+    """The columns that lie in areas; what has not changed since the view before is not copied again."""
+    found: dict[int, Copied] = {}
+    for number, slot, stamp in places:
+        copied = before.get(number)
+        if copied is None or copied[0] != stamp or copied[1] is not reads:
+            area = areas.get(number)
+            columns = None if area is None else area.copy(slot, stamp, reads, rows)
+            if columns is None:
+                raise _not_held("columns", f"epoch {epoch}")
+            copied = (stamp, reads, columns)
+        found[number] = copied
+    return found
 
 
 def _not_held(what: str, which: str) -> CallFailedError:

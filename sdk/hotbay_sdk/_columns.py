@@ -7,7 +7,7 @@ column that the host does not have reads as unknown: NaN or -1, None for a reque
 from __future__ import annotations
 
 from hotbay_sdk._errors import UndeclaredReadError
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_SCOPE
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, INT64_SUFFIX, PROMPT_HASHES, REQUEST_SCOPE, is_column
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,14 +33,23 @@ class Columns(dict[str, "memoryview[float]"]):
 
     def __missing__(self, name: str) -> memoryview[float]:
         """Cast a declared column."""
-        if name not in self._declared:
+        if name not in self._declared or not is_column(name):
             raise UndeclaredReadError(name, self._type_name)
-        code = COLUMN_FORMATS[name]
-        raw = self._raw.get(name)
+        code, raw = self._found(name)
         plain = memoryview(_UNKNOWN[code] * self._rows if raw is None else raw)
         column: memoryview[float] = plain.cast("q") if code == "q" else plain.cast("f")  # type: ignore[assignment]  # its items are whole numbers, read as such where the type matters
         self[name] = column
         return column
+
+    def _found(self, name: str) -> tuple[str, bytes | None]:
+        """Format and bytes of a column; what an attribute's are is said by the name under which it came."""
+        code = COLUMN_FORMATS.get(name)
+        if code is not None:
+            return code, self._raw.get(name)
+        whole = self._raw.get(name + INT64_SUFFIX)
+        if whole is not None:
+            return "q", whole
+        return "f", None if name.endswith(INT64_SUFFIX) else self._raw.get(name)
 
 
 class Fields(dict[str, "list[Value]"]):

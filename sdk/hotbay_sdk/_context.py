@@ -138,10 +138,10 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer of the hot call that this thread runs: given up, or late.
+        """Whether nobody waits for the answer of the call that this thread runs: given up, or late.
 
         Work that takes long asks from time to time and returns anything when it is true; asking costs some
-        microseconds. Async methods need not ask: they are cancelled. False in threads that run no hot call.
+        microseconds. Async methods need not ask: they are cancelled. False in threads that run no call.
         """
         return self._host.cancelled()
 

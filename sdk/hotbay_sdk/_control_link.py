@@ -1,4 +1,4 @@
-"""The control thread of a plugin process, and the thread of slow calls that it starts when first needed.
+"""The control thread of a plugin process, and the threads of slow calls and of the data layer that it starts when first needed.
 
 The control thread never runs the author's code, so it answers pings while a handler is busy, takes a predecessor's
 state and tells where a process hangs. The end of the control socket is the end of the process, whatever handlers do.
@@ -31,13 +31,14 @@ from hotbay_sdk.protocol.events import (
     ReplyReceived,
     ViolationFound,
 )
-from hotbay_sdk.protocol.messages import METHODS, CallError, ErrorCode, Executed, Link, Method
+from hotbay_sdk.protocol.messages import DATA_METHODS, METHODS, CallError, ErrorCode, Executed, Link, Method
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket as Socket
 
     from hotbay_sdk._call_link import CallServer
+    from hotbay_sdk._data_calls import DataCalls
     from hotbay_sdk.protocol.events import Event
 
 READ_BYTES = 64 * 1024
@@ -59,6 +60,7 @@ class ControlServer:
         self._dispatcher = dispatcher
         self._calls = calls
         self._slow: SimpleQueue[tuple[CallReceived, float]] | None = None
+        self._data: DataCalls | None = None
         self._cancelled: set[int] = set()
         self._credit: SimpleQueue[None] = SimpleQueue()
         self._states: dict[int, bytearray] = {}
@@ -71,7 +73,7 @@ class ControlServer:
             for event in events:
                 self._handle(event)
                 if self._descriptors and not isinstance(event, DescriptorsReceived):
-                    # No other frame than a host call's answer has a use for any.
+                    # No other frame than a host call's answer, and `share`, has a use for any.
                     close_all(self._descriptors)
                     self._descriptors = ()
             data, descriptors = receive(self._control)
@@ -93,6 +95,8 @@ class ControlServer:
         elif isinstance(event, CallRefused):
             self._host.send(lambda: self._connection.send_error(event.stream, event.error))
         elif isinstance(event, GoAwayReceived):
+            if self._data is not None:
+                self._data.stop()
             self._calls.drain()
         elif isinstance(event, ViolationFound):
             leave(1, f"the host broke the protocol on the control link: {event.message}")
@@ -101,7 +105,8 @@ class ControlServer:
 
     def _handle_data(self, event: Event) -> None:
         if isinstance(event, CreditReceived):
-            self._credit.put(None)
+            if self._data is None or not self._data.credited(event.stream):
+                self._credit.put(None)
         elif isinstance(event, DescriptorsReceived):
             self._descriptors = event.descriptors
         elif isinstance(event, DataReceived):
@@ -120,16 +125,32 @@ class ControlServer:
             given_up = CallError(ErrorCode.CANCELLED, "cancelled before the state was there", executed=Executed.NO)
             self._host.send(lambda: self._connection.send_error(stream, given_up))
             return
+        if self._data is not None and self._data.cancel(stream):
+            return
         self._cancelled.add(stream)
         self._credit.put(None)
+
+    def finish(self) -> None:
+        """Answer what was called of the data layer; for the main thread, when no more calls come."""
+        if self._data is not None:
+            self._data.finish()
 
     def _begin(self, event: CallReceived) -> None:
         if event.meta.method == Method.IMPORT_STATE:
             self._states[event.stream] = bytearray()
         elif event.meta.method == Method.DUMP_STATE:
             _lazy.dump_stacks(LOG_DESCRIPTOR)
-            table = {"calls": self._calls.table(), "in_flight": self._calls.in_flight}
+            beside = self._data.table() if self._data is not None else []
+            table = {"calls": [*self._calls.table(), *beside], "in_flight": self._calls.in_flight}
             self._host.send(lambda: answer(self._connection, event.stream, table))
+        elif event.meta.method == Method.SHARE:
+            descriptors, self._descriptors = self._descriptors, ()
+            result = self._dispatcher.share(event.args, descriptors)
+            self._host.send(lambda: answer(self._connection, event.stream, result))
+        elif event.meta.method in DATA_METHODS:
+            if self._data is None:
+                self._data = _lazy.data_calls(self._dispatcher, self._host)
+            self._data.submit(event)
         else:
             self._queue(event)
 
@@ -180,8 +201,7 @@ class ControlServer:
             if stream in self._cancelled:
                 raise _failed(ErrorCode.CANCELLED, "cancelled while it ran")
             with self._host.owning:
-                room = self._connection.data.room(stream)
-                piece = data[position : position + room]
+                piece = data[position : position + self._connection.data.room(stream)]
                 if piece:
                     self._host.write(self._connection.data.send(stream, piece))
             position += len(piece)

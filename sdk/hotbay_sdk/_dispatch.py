@@ -18,14 +18,16 @@ from hotbay_sdk._context import NO_HOST
 from hotbay_sdk._errors import CallFailedError, Failed, attempt, fault_of
 from hotbay_sdk._instances import Instance, Instances, refused
 from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, REQUEST_SCOPE
-from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed, MalformedMessageError, Method
+from hotbay_sdk.protocol.messages import DATA_METHODS, CallError, ErrorCode, Executed, MalformedMessageError, Method
 from hotbay_sdk.protocol.values import ValueRefusedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hotbay_sdk._areas import Areas
     from hotbay_sdk._async import AsyncRunner
+    from hotbay_sdk._calls import RunningCall
     from hotbay_sdk._context import Host
     from hotbay_sdk._plugin import Plugin, PluginType
     from hotbay_sdk.protocol.connection import Connection
@@ -45,6 +47,8 @@ class Dispatcher:
         self._instances = Instances(generation=generation, seed=seed, log_level=log_level, host=host)
         self._host = NO_HOST if host is None else host
         self._held: HeldView | None = None
+        self._areas: Areas | None = None
+        self._reads: frozenset[str] = frozenset()
         self._running = allocate_lock()
         self.overlapping = False
         """Whether some type takes overlapping calls."""
@@ -82,10 +86,10 @@ class Dispatcher:
         method, args = event.meta.method, event.args
         if method in _WITH_VIEW and len(args) > 1:
             try:
-                self._held = take_view(args[1], self._held)
+                held = self._take_view(args[1])
             except (CallFailedError, MalformedMessageError):
                 return None
-            args[1] = self._held  # type: ignore[call-overload]  # not a value of the wire any more: `_batch` knows both
+            args[1] = held  # type: ignore[call-overload]  # not a value of the wire any more: `_batch` knows both
         types = self._types_of(method, args)
         if not types or any(spec.name not in self._slots for spec in types):
             return None
@@ -123,7 +127,7 @@ class Dispatcher:
         Arguments of the call: the most bytes that are taken, and type → versions that the successor knows, or nil.
         """
         try:
-            budget_bytes, wanted = _arguments(args, 2)
+            budget_bytes, wanted = arguments_of(args, 2)
             if type(budget_bytes) is not int or not (wanted is None or isinstance(wanted, dict)):
                 raise refused("export_state takes a number of bytes and {type: [version…]} or nil")
             exporter = _lazy.exporter(send, budget_bytes, monotonic() + timeout_s)
@@ -138,6 +142,22 @@ class Dispatcher:
         except ValueError as error:
             return CallError(ErrorCode.BAD_RESULT, f"the state cannot be read: {error}", executed=Executed.NO)
         return None
+
+    def share(self, args: Sequence[Value], descriptors: tuple[int, ...]) -> CallError | None:
+        """Take areas of shared columns, which come before any call that names them. In the control thread."""
+        if self._areas is None:
+            self._areas = _lazy.areas()
+        return self._areas.take(args, descriptors)
+
+    def begin_discovery(self, args: Sequence[Value], run: RunningCall) -> Instance | CallError:
+        """The instance that `run` is to discover for; it is cancelled when the instance is closed."""
+        try:
+            (handle,) = arguments_of(args, 1)
+            instance = self._instances.find(handle, "discover")
+        except CallFailedError as failure:
+            return failure.error
+        instance.runs.append(run)
+        return instance
 
     def _in_slots(self, method: int, args: Sequence[Value], timeout_s: float | None) -> object:
         """Answer a call with one slot of every type in it that bounds its overlapping calls."""
@@ -171,6 +191,8 @@ class Dispatcher:
             self._runner = None
 
     def _answer(self, method: int, args: Sequence[Value], timeout_s: float | None) -> object:
+        if method in DATA_METHODS and method not in self._handlers:
+            self._handlers |= _lazy.data_handlers(self._instances.find, self._call_of)
         handler = self._handlers.get(method)
         if handler is None:
             return refused(f"method {method} is unknown to this SDK").error
@@ -184,7 +206,8 @@ class Dispatcher:
     # -- hot calls -------------------------------------------------------------------------------
 
     def _run(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        steps, view, candidates, requests = _arguments(args, 4)
+        where = args[4] if len(args) == 5 else None
+        steps, view, candidates, requests = arguments_of(args if where is None else args[:4], 4)
         chosen = [self._step(step) for step in _list(steps, "steps")]
         batch = self._batch(view, candidates, requests)
         idle = batch.size == 0 or batch.view.rows == 0
@@ -202,10 +225,11 @@ class Dispatcher:
             elif not idle:
                 _steps.keep(self._call_of(instance, timeout_s), batch, errors, index)
         bits = batch.packed_masks() if any(point == POINT_FILTER for point, _ in chosen) else None
-        return [bits, b"".join(scores), errors.to_wire()]
+        written = None if where is None or self._areas is None else self._areas.write(where, scores)
+        return [bits, b"".join(scores) if written is None else written, errors.to_wire()]
 
     def _pick(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, view, candidates, totals, requests, n = _arguments(args, 6)
+        handle, view, candidates, totals, requests, n = arguments_of(args, 6)
         instance = self._instances.find(handle, "pick")
         batch = self._batch(view, candidates, requests)
         if not isinstance(totals, bytes) or len(totals) != 4 * batch.size * batch.view.rows:
@@ -217,7 +241,7 @@ class Dispatcher:
         return [rows, errors.to_wire()]
 
     def _produce(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, view, candidates, requests = _arguments(args, 4)
+        handle, view, candidates, requests = arguments_of(args, 4)
         instance = self._instances.find(handle, "produce")
         batch = self._batch(view, candidates, requests)
         errors = _steps.StepErrors(batch.size)
@@ -227,21 +251,21 @@ class Dispatcher:
         return [named, errors.to_wire()]
 
     def _profile_pick(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, requests, profiles, results = _arguments(args, 4)
+        handle, requests, profiles, results = arguments_of(args, 4)
         instance = self._instances.find(handle, "profile_handler")
         request = Batch(NO_VIEW, read_requests(requests), []).requests(instance)[0]
         outcome = self._call_of(instance, timeout_s).one("pick", request, profiles, results)
-        return _names(_raised(instance, outcome))
+        return _names(outcome_of(instance, outcome))
 
     def _profile_process(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, requests, results = _arguments(args, 3)
+        handle, requests, results = arguments_of(args, 3)
         instance = self._instances.find(handle, "profile_handler")
         request = Batch(NO_VIEW, read_requests(requests), []).requests(instance)[0]
         outcome = self._call_of(instance, timeout_s).one("process", request, results)
-        return _processed(_raised(instance, outcome))
+        return _processed(outcome_of(instance, outcome))
 
     def _pre_request(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, view, requests, targets = _arguments(args, 4)
+        handle, view, requests, targets = arguments_of(args, 4)
         instance = self._instances.find(handle, "pre_request")
         batch = self._batch(view, None, requests)
         listed = _list(targets, "targets")
@@ -259,11 +283,12 @@ class Dispatcher:
 
     def _batch(self, view: Value | HeldView, candidates: Value, requests: Value) -> Batch:
         columns = read_requests(requests)
-        if isinstance(view, HeldView):
-            held = view
-        else:
-            self._held = held = take_view(view, self._held)
+        held = view if isinstance(view, HeldView) else self._take_view(view)
         return Batch(held, columns, read_masks(candidates, held, columns.size))
+
+    def _take_view(self, value: Value) -> HeldView:
+        self._held = held = take_view(value, self._held, self._areas, self._reads)
+        return held
 
     def _call_of(self, instance: Instance, timeout_s: float | None) -> _steps.AuthorCalls:
         if self._runner is None and instance.spec.async_methods:
@@ -273,7 +298,7 @@ class Dispatcher:
     # -- slow calls ------------------------------------------------------------------------------
 
     def _configure(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        (wanted,) = _arguments(args, 1)
+        (wanted,) = arguments_of(args, 1)
         if not isinstance(wanted, dict):
             raise refused("configure takes {create, drop}")
         create = _list(wanted.get("create", []), "create")
@@ -284,6 +309,7 @@ class Dispatcher:
 
     def _settle(self) -> None:
         """Wait for the hot calls that may still use the old table; start what the new one needs."""
+        self._reads = frozenset(name for instance in self._instances.all() for name in instance.spec.reads)
         with self._running:
             for instance in self._instances.all():
                 self._call_of(instance, None)
@@ -306,13 +332,16 @@ class Dispatcher:
 
     def _close(self, instances: Sequence[Instance]) -> None:
         for instance in instances:
+            for run in instance.runs:
+                run.cancel()
             if hasattr(instance.object, "close"):
                 outcome = self._call_of(instance, _CONTROL_TIMEOUT_S).one("close")
                 if isinstance(outcome, Failed):
                     instance.context.logger.fault(outcome.fault)
 
 
-def _arguments(args: Sequence[Value], count: int) -> Sequence[Value]:
+def arguments_of(args: Sequence[Value], count: int) -> Sequence[Value]:
+    """The arguments of a call, if they are so many; raises `CallFailedError`."""
     if len(args) != count:
         raise refused(f"a call with {len(args)} arguments, expected {count}")
     return args
@@ -324,14 +353,16 @@ def _list(value: Value, what: str) -> list[Value]:
     return value
 
 
-def _raised(instance: Instance, outcome: object) -> object:
+def outcome_of(instance: Instance, outcome: object) -> object:
+    """What an author's method returned; what it raised is logged, and a `CallFailedError`."""
     if isinstance(outcome, Failed):
         instance.context.logger.fault(outcome.fault)
         raise CallFailedError(fault_of(outcome.fault))
     return outcome
 
 
-def _checked(check: Callable[..., object], *arguments: object) -> object:
+def checked(check: Callable[..., object], *arguments: object) -> object:
+    """The result of a check of what an author's method returned; what it raises is a `CallFailedError`."""
     outcome = attempt(check, *arguments)
     if isinstance(outcome, Failed):
         raise CallFailedError(fault_of(outcome.fault))
@@ -339,11 +370,11 @@ def _checked(check: Callable[..., object], *arguments: object) -> object:
 
 
 def _names(value: object) -> object:
-    return _checked(_results.names, value, "pick")
+    return checked(_results.names, value, "pick")
 
 
 def _processed(value: object) -> object:
-    return _checked(_results.processed, value)
+    return checked(_results.processed, value)
 
 
 def answer(connection: Connection, stream: int, result: object) -> bytes:

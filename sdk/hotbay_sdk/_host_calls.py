@@ -7,7 +7,7 @@ waits for an answer runs the nested calls that name its call as their parent. A 
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from time import monotonic
 
 from hotbay_sdk._calls import RunningCall, Waiter
@@ -35,7 +35,10 @@ UNTIL_CANCELLED_S = 86_400.0
 
 
 class HostCalls(Host):
-    """The plugin's end of the control link as far as it sends. `server` runs the hot calls and is set at start."""
+    """The plugin's end of the control link as far as it sends. `server` runs the hot calls and is set at start.
+
+    `beside` are calls of the data layer, by the thread that runs each.
+    """
 
     server: CallServer
 
@@ -44,6 +47,7 @@ class HostCalls(Host):
         self._waiters: dict[int, Waiter] = {}
         self._refused: dict[int, CallError] = {}
         self._pid = os.getpid()
+        self.beside: dict[int, RunningCall] = {}
         self.connection = connection
         self.owning = allocate_lock()
 
@@ -62,8 +66,9 @@ class HostCalls(Host):
     # -- what instances ask ----------------------------------------------------------------------
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for the hot call that this thread runs any more."""
-        return self.server.cancelled()
+        """Whether nobody waits for the call that this thread runs any more."""
+        beside = self.beside.get(get_ident()) if self.beside else None
+        return self.server.cancelled() if beside is None else beside.over
 
     def call_with_descriptors(self, method: int, *args: object) -> tuple[Value, tuple[int, ...]]:
         """Make a host call; its result, and the descriptors that came with it. Raises `HostCallError`."""

@@ -16,14 +16,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hotbay_sdk._calls import RunningCall
     from hotbay_sdk._context import Host
     from hotbay_sdk._plugin import PluginType
 
 
 class Instance:
-    """One plugin ref, made. `state` says what became of its predecessor's, where one was given."""
+    """One plugin ref, made.
 
-    __slots__ = ("block_tokens", "context", "object", "spec", "state")
+    `state` says what became of its predecessor's, where one was given; `runs` are the calls that go on until it is closed.
+    """
+
+    __slots__ = ("block_tokens", "context", "object", "runs", "spec", "state")
 
     def __init__(self, spec: PluginType, context: Context, made: object, block_tokens: int | None) -> None:
         self.spec = spec
@@ -31,6 +35,7 @@ class Instance:
         self.object = made
         self.block_tokens = block_tokens
         self.state: str | None = None
+        self.runs: list[RunningCall] = []
 
 
 class Section:

@@ -11,16 +11,22 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from random import Random
     from socket import socket as Socket
 
+    from hotbay_sdk._areas import Areas
     from hotbay_sdk._async import AsyncRunner
     from hotbay_sdk._context import Host
+    from hotbay_sdk._data_calls import DataCalls
+    from hotbay_sdk._data_results import CallOf, Find, Handler
+    from hotbay_sdk._dispatch import Dispatcher
+    from hotbay_sdk._host_calls import HostCalls
     from hotbay_sdk._instances import Instance, Section
     from hotbay_sdk._state import Exporter
     from hotbay_sdk._workers import WorkerPool
     from hotbay_sdk.protocol.events import CallReceived, NoticeReceived
+    from hotbay_sdk.protocol.handshake import DataDeclaration
 
 MAX_TRACEBACK_CHARS = 16 * 1024
 
@@ -120,6 +126,57 @@ def worker_pool(run: Callable[[CallReceived | NoticeReceived, float], None]) -> 
     from hotbay_sdk._workers import WorkerPool  # only for packages with such types
 
     return WorkerPool(run)
+
+
+def data_declaration(
+    where: str,
+    cls: type,
+    points: Collection[str],
+    payload: str,
+    families: Iterable[str],
+    attributes: Mapping[str, str] | None,
+    default_source: str,
+) -> DataDeclaration:
+    """What a type of the data layer declares, checked. Raises ValueError and TypeError."""
+    from hotbay_sdk._data_declarations import checked  # only for packages with such types
+
+    return checked(where, cls, points, payload, families, attributes, default_source)
+
+
+def data_handlers(find: Find, call_of: CallOf) -> Mapping[int, Handler]:
+    """By method, what answers calls of the data layer."""
+    from hotbay_sdk._data_results import handlers  # only for processes that get such calls
+
+    return handlers(find, call_of)
+
+
+def data_calls(dispatcher: Dispatcher, host: HostCalls) -> DataCalls:
+    """Threads for calls of the data layer."""
+    from hotbay_sdk._data_calls import DataCalls  # as above
+
+    return DataCalls(dispatcher, host)
+
+
+def run_exit_handlers() -> bool:
+    """Whether the interpreter's own exit would wait for ever; what it calls at exit has been called then.
+
+    `threading` takes the thread that imports it first for the main one. Where that is a thread of this package, as for a type
+    with async methods, the exit joins it, and it never ends.
+    """
+    threading = sys.modules.get("threading")
+    if threading is None or threading.main_thread().ident == threading.get_ident():
+        return False
+    import atexit  # built in; only for such processes
+
+    atexit._run_exitfuncs()
+    return True
+
+
+def areas() -> Areas:
+    """The shared columns of the process, none yet."""
+    from hotbay_sdk._areas import Areas  # mmap: only for processes that are passed some
+
+    return Areas()
 
 
 def attribute_of(entrypoint: str) -> object:

@@ -6,9 +6,9 @@ A declaration is checked when the class is defined, so that a package with a bad
 from __future__ import annotations
 
 from hotbay_sdk import _lazy
-from hotbay_sdk._points import POINTS
+from hotbay_sdk._points import DATA_POINTS, POINTS
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
-from hotbay_sdk.protocol.messages import MAX_CONCURRENCY, TypeDeclaration
+from hotbay_sdk.protocol.handshake import MAX_CONCURRENCY, NO_DATA, TypeDeclaration, is_attribute_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SCOPES = ("row", "request")
 _HEADER_PREFIX = "request.headers["
+_ATTRIBUTE_PREFIX = "attribute."
 _CO_COROUTINE = 0x80
 """`inspect.CO_COROUTINE`, without the cost of importing inspect."""
 
@@ -87,6 +88,10 @@ class Plugin:
         concurrency: int = 1,
         state_versions: Iterable[int] = (),
         needs_restart: bool = False,
+        payload: str = "",
+        families: Iterable[str] = (),
+        attributes: Mapping[str, str] | None = None,
+        default_source: str = "",
     ) -> Callable[[Kind], Kind]:
         """Declare a class as the plugin type `name`.
 
@@ -94,8 +99,8 @@ class Plugin:
 
         Args:
             name: the type that operators write, unique in the package.
-            reads: endpoint columns and request fields that cross to the type, such as
-                `endpoint.waiting`, `request.prompt` and `request.headers[x-session]`.
+            reads: endpoint columns and request fields that cross to the type, such as `endpoint.waiting`,
+                `attribute.queue_time_p50` of an extractor, `request.prompt` and `request.headers[x-session]`.
             consumes: data columns of other types that cross to it, as `Key.field`.
             produces: data columns that it makes, each with its scope: `"row"` (one number for each
                 endpoint) or `"request"` (one number).
@@ -115,6 +120,14 @@ class Plugin:
                 does, is a cold start: the import's instance is made again without state.
             needs_restart: other parameters need a new process; without it, `configure` makes the ref
                 anew in the running one.
+            payload: what an `Extractor` is given: `metrics`, `models`, `json`, `text` or `bytes`; what an
+                `EventExtractor` or a `NotificationSource` is given events of: `endpoint` or
+                `object:GROUP/VERSION/KIND`, the core group being empty, as in `object:/v1/Pod`.
+            families: with payload `metrics`, the samples that cross, by their names on the page: a histogram's are
+                `NAME_bucket`, `NAME_sum` and `NAME_count`.
+            attributes: name → kind of what an extractor may return: `f32` or `i64`, which become columns that scorers
+                read as `attribute.NAME`, or `value`, which does not.
+            default_source: type of the source that feeds an `Extractor` which the operator binds to none.
 
         Returns:
             A decorator that returns the class unchanged.
@@ -131,6 +144,7 @@ class Plugin:
             self._types[name] = _declared(
                 cls, where, name=name, reads=reads, consumes=consumes, produces=produces, parameters=parameters,
                 rowwise=rowwise, concurrency=concurrency, state_versions=state_versions, needs_restart=needs_restart,
+                data=(payload, families, attributes, default_source),
             )  # fmt: skip
             return cls
 
@@ -158,6 +172,7 @@ def _declared(
     concurrency: int,
     state_versions: Iterable[int],
     needs_restart: bool,
+    data: tuple[str, Iterable[str], Mapping[str, str] | None, str],
 ) -> PluginType:
     """The type as `Plugin.type` describes it, checked; raises as it does."""
     if not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -166,7 +181,7 @@ def _declared(
     methods = _methods_of(cls, where)
     declaration = TypeDeclaration(
         type=name,
-        points=tuple(methods),
+        points=tuple(dict.fromkeys(_SPELLING.get(point, point) for point in methods)),
         reads=_checked_reads(reads, where),
         consumes=_checked_columns(consumes, where, "consumes"),
         produces=_checked_columns(made, where, "produces"),
@@ -174,9 +189,17 @@ def _declared(
         concurrency=concurrency,
         state_versions=_checked_versions(cls, tuple(state_versions), where),
         needs_restart=needs_restart,
+        # A module more is imported only for those that need it: starts are measured.
+        data=_lazy.data_declaration(where, cls, methods, *data)
+        if any(data) or DATA_POINTS & methods.keys()
+        else NO_DATA,
     )
     _check_produces(made, methods, where)
     return PluginType(cls, declaration, methods, made, parameters)
+
+
+_SPELLING = {"event_extract": "extract"}
+"""Points that READY spells otherwise."""
 
 
 def _is_async(method: object) -> bool:
@@ -219,6 +242,8 @@ def _methods_of(cls: type, where: str) -> dict[str, tuple[str, ...]]:
         )
     if "pick" in found and "profile_handler" in found:
         raise TypeError(f"{where}: a Picker and a ProfileHandler both define pick; make them two types")
+    if "extract" in found and "event_extract" in found:
+        raise TypeError(f"{where}: an Extractor and an EventExtractor both define extract; make them two types")
     return found
 
 
@@ -229,14 +254,18 @@ def _checked_reads(reads: Iterable[str], where: str) -> tuple[str, ...]:
     for name in reads:
         if name.startswith(_HEADER_PREFIX) and name.endswith("]") and len(name) > len(_HEADER_PREFIX) + 1:
             checked.append(name.lower())
-        elif name in COLUMN_FORMATS or name in REQUEST_FIELDS:
+        elif name in COLUMN_FORMATS or name in REQUEST_FIELDS or _is_attribute(name):
             checked.append(name)
         else:
-            known = [*COLUMN_FORMATS, *REQUEST_FIELDS, "request.headers[NAME]"]
+            known = [*COLUMN_FORMATS, *REQUEST_FIELDS, "attribute.NAME", "request.headers[NAME]"]
             likely = _lazy.nearest(name, known)
             hint = f", did you mean {likely}?" if likely else f"; known are {', '.join(sorted(known))}"
             raise ValueError(f"{where}: reads names {name}, which does not exist{hint}")
     return tuple(dict.fromkeys(checked))
+
+
+def _is_attribute(name: str) -> bool:
+    return name.startswith(_ATTRIBUTE_PREFIX) and is_attribute_name(name[len(_ATTRIBUTE_PREFIX) :])
 
 
 def _checked_columns(names: Iterable[str], where: str, what: str) -> tuple[str, ...]:

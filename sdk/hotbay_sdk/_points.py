@@ -1,8 +1,9 @@
 """The extension points: what a plugin type may answer.
 
 A class takes part in a point by deriving from its class and defining one of its methods. A batch
-method is preferred over the per-request one. Any method may be `async def`. Calls of one process
-never overlap; `__init__`, `check_ready` and `close` may run while other instances answer calls.
+method is preferred over the per-request one. Any method but `discover` may be `async def`. Calls of one process
+never overlap, but those of types that say so; `__init__`, `check_ready`, `close` and `discover` may run while other
+instances answer calls.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from hotbay_sdk._views import Endpoint, Endpoints, Request, ScoredEndpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Iterable, Mapping, Sequence
     from typing import Any
 
     from hotbay_sdk._context import Context
@@ -168,6 +169,116 @@ class PreRequest(_Instance):
         raise _UndefinedError
 
 
+class Extractor(_Instance):
+    """Turns what a source brings of one endpoint into attributes of that endpoint.
+
+    The type declares its `payload`, and in `attributes` what it may return. Calls for different endpoints follow each
+    other, for one endpoint in the order of its polls.
+    """
+
+    def extract(
+        self, payload: Any, endpoint: Mapping[str, Any]
+    ) -> Mapping[str, object] | Awaitable[Mapping[str, object]]:
+        """Read one payload.
+
+        Args:
+            payload: `metrics`: name of a sample → list of [labels, value], for the declared `families` that the page has;
+                `models`, `json`: what the endpoint answered; `text` and `bytes`: its body.
+            endpoint: `id`, `name`, `address`, `port`, `scheme`, `labels`, `state`, `weight`.
+
+        Returns:
+            Declared attributes by name; None takes one away, what is left out stays as it is. A number for kind `f32`, a
+            whole number for `i64`, for `value` a bool, number, text, bytes, list or map of at most 64 KiB.
+
+        Raising leaves the attributes as they are, and is counted.
+        """
+        raise _UndefinedError
+
+
+class EventExtractor(_Instance):
+    """Turns events, of endpoints or of objects, into attributes of endpoints.
+
+    Events come one at a time and in order, each once; one at which a process died is given to its successor again.
+    """
+
+    def extract(
+        self, event: Mapping[str, Any]
+    ) -> Mapping[str, Mapping[str, object]] | Awaitable[Mapping[str, Mapping[str, object]]]:
+        """Read one event.
+
+        Args:
+            event: `number`, from 1 in the order of the events; `type`, `add_or_update` or `delete`; by the declared payload
+                `endpoint`, as for an `Extractor`, or `kind` (`GROUP/VERSION/KIND`), `key` (`namespace/name`) and `object`.
+
+        Returns:
+            Endpoint id → declared attributes, as of an `Extractor`. Endpoints that are gone are left out by the host.
+
+        Raising is counted; the event counts as read.
+        """
+        raise _UndefinedError
+
+
+class NotificationSource(_Instance):
+    """Sees events before the extractors of its source do, and may change or drop them.
+
+    Events come one at a time and in order, as to an `EventExtractor`.
+    """
+
+    def notify(self, event: Mapping[str, Any]) -> Mapping[str, object] | Awaitable[Mapping[str, object] | None] | None:
+        """Return the event, as it is or changed, or None to drop it. Raising drops it, too, and is counted.
+
+        What may be changed is the `type`, the `object`, and the labels of an `endpoint`.
+        """
+        raise _UndefinedError
+
+
+class DiscoveryNotifier:
+    """Where a `Discovery` says what it found. Only the thread that runs `discover` may call it: order is what counts.
+
+    Calls wait while the host does not read. When the run is over they do nothing.
+    """
+
+    def upsert(self, endpoint: Mapping[str, object]) -> None:
+        """An endpoint exists, with this from now on.
+
+        Args:
+            endpoint: `id` as `namespace/name`, or `name` and `namespace`; `address`, an IP literal; `port`; and what an
+                endpoint file may say beside: `labels`, `state`, `weight`. What the host cannot use is told in its log,
+                and the endpoint keeps its last good form.
+
+        Raises:
+            ValueError: it holds what cannot cross, or is longer than 64 KiB.
+            RuntimeError: another thread than that of `discover` calls.
+        """
+        raise _UndefinedError
+
+    def delete(self, endpoint_id: str) -> None:
+        """An endpoint is gone. Raises as `upsert`."""
+        raise _UndefinedError
+
+    def ready(self) -> None:
+        """Everything that is there now was told, and what an earlier run told beside is gone. Calls after the first do nothing."""
+        raise _UndefinedError
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, and less when the run is over; true when it is, and `discover` returns."""
+        raise _UndefinedError
+
+
+class Discovery(_Instance):
+    """Finds the endpoints that there are."""
+
+    def discover(self, notifier: DiscoveryNotifier) -> Iterable[object] | None:
+        """Tell all endpoints, then that this was all (`ready`), then what changes, until `context.cancelled`.
+
+        Runs in a thread of its own, beside all other calls. May be a generator, which yields when it has told something
+        and is closed at a `yield` when the run is over; its items mean nothing. Nothing is deleted before `ready` that an
+        earlier run had told, so that a restart never empties the pool. Returning or raising ends the run: the host keeps
+        what was told, and begins another one after a pause.
+        """
+        raise _UndefinedError
+
+
 POINTS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "filter": (Filter, ("keep_batch", "keep")),
     "score": (Scorer, ("score_batch", "score")),
@@ -175,5 +286,12 @@ POINTS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "profile_handler": (ProfileHandler, ("pick", "process")),
     "produce": (DataProducer, ("produce_batch", "produce")),
     "pre_request": (PreRequest, ("pre_request",)),
+    "extract": (Extractor, ("extract",)),
+    "event_extract": (EventExtractor, ("extract",)),
+    "source": (NotificationSource, ("notify",)),
+    "discover": (Discovery, ("discover",)),
 }
 """Point → its class and its methods, preferred first. A profile handler needs both of its methods."""
+
+DATA_POINTS = frozenset({"extract", "event_extract", "source", "discover"})
+"""Those of the data layer. Both kinds of extractors answer the point `extract` on the wire: their payloads tell them apart."""

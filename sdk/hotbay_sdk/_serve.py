@@ -5,6 +5,7 @@ main                  reads the call pipe, blocking, and runs hot calls one afte
 control               reads the control socket; answers pings; never runs the author's code
 slow (started lazily) runs `configure`, `check_ready` and `export_state`
 workers (as above)    run hot calls of types that take overlapping ones
+data (as above)       run calls of the data layer; every `discover` has a thread of its own
 ====================  =============================================================================
 """
 
@@ -27,7 +28,8 @@ from hotbay_sdk.protocol.connection import Connection
 from hotbay_sdk.protocol.control import Role
 from hotbay_sdk.protocol.events import HandshakeReceived, ViolationFound
 from hotbay_sdk.protocol.frames import PROTOCOL_VERSION, FrameType
-from hotbay_sdk.protocol.messages import CallError, ErrorCode, Hello, MalformedMessageError, Ready, Welcome
+from hotbay_sdk.protocol.handshake import Hello, Ready, Welcome
+from hotbay_sdk.protocol.messages import CallError, ErrorCode, MalformedMessageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from hotbay_sdk.protocol.events import Event
 
 SDK_VERSION = "0.1.0"
-FEATURES = ("host_calls", "state")
+FEATURES = ("host_calls", "output_areas", "shared_snapshots", "state")
 """What this end does beside the first form of version 1."""
 SIGQUIT = 3
 """Asks for the stacks of all threads in the log, as of other languages' processes; `signal` would import enum."""
@@ -109,7 +111,8 @@ def main(entrypoint: str, call_in: int, call_out: int, control: int) -> NoReturn
     host = HostCalls(link, connection)
     dispatcher = Dispatcher(generation=welcome.generation, seed=welcome.seed, log_level=welcome.log_level, host=host)
     host.server = calls = CallServer(dispatcher, call_in, call_out, host.waits_for)
-    start_new_thread(ControlServer(link, host, dispatcher, calls).run, (early,))
+    server = ControlServer(link, host, dispatcher, calls)
+    start_new_thread(server.run, (early,))
     plugin = load(entrypoint)
     if isinstance(plugin, CallError):
         host.send(lambda: connection.send_error(0, plugin))
@@ -117,5 +120,8 @@ def main(entrypoint: str, call_in: int, call_out: int, control: int) -> NoReturn
     dispatcher.provide(plugin)
     host.send(lambda: connection.send_handshake(FrameType.READY, Ready(plugin.declarations, SDK_VERSION).to_wire()))
     calls.serve()
+    server.finish()
     dispatcher.close()
+    if _lazy.run_exit_handlers():
+        leave(0, "")
     sys.exit(0)

@@ -1,6 +1,7 @@
 """The typed views through which authors read a call's columns.
 
-A view copies nothing: columns are read-only memory over the bytes of the frame. Only what a type
+A view copies nothing: columns are read-only memory over the process's own bytes, out of the frame or copied before the
+call. Only what a type
 declares can be read; anything else raises `UndeclaredReadError`.
 """
 
@@ -196,10 +197,11 @@ class Endpoints:
     def column(self, name: str) -> memoryview[Any]:
         """A declared endpoint column by row: format `f` (unknown = NaN) or `q` (unknown = -1).
 
-        `numpy.asarray` takes it without a copy.
+        `numpy.asarray` takes it without a copy. An attribute's column has the format that its producer declared; one
+        that nobody produces is `f`.
 
         Args:
-            name: such as `endpoint.waiting`.
+            name: such as `endpoint.waiting` or `attribute.NAME`.
 
         Raises:
             UndeclaredReadError: the type does not list it in `reads`.
@@ -261,10 +263,10 @@ class Endpoint:
         return self._endpoints.ids[self.row]
 
     def column(self, name: str) -> float:
-        """This endpoint's value of a declared column.
+        """This endpoint's value of a declared column: a whole number, -1 if unknown, where the column is of int64.
 
         Args:
-            name: such as `endpoint.waiting`.
+            name: such as `endpoint.waiting` or `attribute.NAME`.
         """
         return self._columns[name][self.row]
 

@@ -2,13 +2,15 @@
 
 Each such type has as many threads as its concurrency says, started as calls come; so have several that one call is for,
 as many as the smallest says. A call takes a slot of each of its types, so that never more overlap, whatever runs them.
+Does without `threading`: imported first in another thread than the main one, it takes that one for it, and the process
+waits for it at its end.
 """
 
 from __future__ import annotations
 
-from _queue import SimpleQueue
+from _queue import Empty, SimpleQueue
 from _thread import start_new_thread
-from threading import Semaphore
+from time import monotonic
 
 from hotbay_sdk._leaving import exit_code, leave
 
@@ -33,11 +35,11 @@ class _Crew:
         self.most = most
         self.threads = 0
         self.jobs: SimpleQueue[tuple[CallReceived | NoticeReceived, float] | None] = SimpleQueue()
-        self.ended = Semaphore(0)
+        self.ended: SimpleQueue[None] = SimpleQueue()
 
 
 class WorkerPool:
-    """Runs calls by `run` in threads of their types. Used from the reading thread alone."""
+    """Runs calls by `run` in threads of their types. `submit` is for one thread alone; `finish` follows the last one."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -58,15 +60,19 @@ class WorkerPool:
         for crew in self._crews.values():
             for _ in range(crew.threads):
                 crew.jobs.put(None)
+        deadline = monotonic() + FINISH_S
         for crew in self._crews.values():
             for _ in range(crew.threads):
-                crew.ended.acquire(timeout=FINISH_S)
+                try:
+                    crew.ended.get(timeout=max(0.0, deadline - monotonic()))
+                except Empty:
+                    return
 
     def _work(self, crew: _Crew) -> None:
         while True:
             job = crew.jobs.get()
             if job is None:
-                crew.ended.release()
+                crew.ended.put(None)
                 return
             try:
                 self._run(*job)

@@ -7,20 +7,22 @@ missing declaration fails in a unit test. Calls are answered synchronously, in t
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from hotbay_sdk._context import Host
+from hotbay_sdk._data_harness import DataHarness
 from hotbay_sdk._dispatch import Dispatcher, answer
 from hotbay_sdk._errors import HostCallError, ParameterError
 from hotbay_sdk._plugin import Plugin, PluginType
 from hotbay_sdk.protocol.calls import (
-    COLUMN_FORMATS,
     POINT_FILTER,
     POINT_SCORE,
     PROMPT_HASHES,
     REQUEST_FIELDS,
     REQUEST_SCOPE,
+    is_column,
     mask_bytes,
+    written_column,
 )
 from hotbay_sdk.protocol.connection import Connection
 from hotbay_sdk.protocol.control import Role
@@ -31,7 +33,8 @@ from hotbay_sdk.protocol.values import Value, check_value
 __all__ = ["EndpointFigures", "HostAnswers", "PluginCallError", "PluginHarness", "RequestFields"]
 
 EndpointFigures: TypeAlias = Mapping[str, Mapping[str, float]]
-"""Endpoint id → column → figure; `waiting` is short for `endpoint.waiting`. What is left out is unknown."""
+"""Endpoint id → column → figure; `waiting` is short for `endpoint.waiting`. What is left out is unknown. An attribute's
+column, `attribute.NAME`, is of int64 if all of its figures are whole numbers."""
 
 RequestFields: TypeAlias = Mapping[str, object]
 """Field → value; `model` is short for `request.model`. `headers` is a map of lower-case names,
@@ -87,7 +90,7 @@ class _Ref(NamedTuple):
     state: str | None
 
 
-class PluginHarness:
+class PluginHarness(DataHarness):
     """Configures refs of a plugin and calls them by name. Use it as a context manager, or call `close`.
 
     Args:
@@ -390,6 +393,12 @@ class PluginHarness:
     def _handle(self, ref: _Ref) -> list[int]:
         return [GENERATION, ref.number]
 
+    def _handle_of(self, name: str) -> list[int]:
+        return self._handle(self._refs[name])
+
+    def _raise(self, error: CallError) -> NoReturn:
+        raise PluginCallError(error)
+
     def _members(self, endpoints: EndpointFigures, candidates: Sequence[str] | None) -> set[str]:
         return set(endpoints if candidates is None else candidates)
 
@@ -403,12 +412,12 @@ class PluginHarness:
     def _view(self, ref: _Ref, endpoints: EndpointFigures) -> list[object]:
         self._epoch += 1
         columns: dict[str, bytes] = {}
-        for column in ref.spec.reads & COLUMN_FORMATS.keys():
-            code = COLUMN_FORMATS[column]
+        for column in filter(is_column, ref.spec.reads):
             short = column.removeprefix("endpoint.")
-            unknown = -1 if code == "q" else float("nan")
-            figures = [figures.get(short, figures.get(column, unknown)) for figures in endpoints.values()]
-            columns[column] = (array("q", map(int, figures)) if code == "q" else array("f", figures)).tobytes()
+            given = [figures.get(short, figures.get(column)) for figures in endpoints.values()]
+            written = written_column(column, given)
+            if written is not None:
+                columns[written[0]] = _packed(written[1], given)
         return [self._epoch, len(endpoints), self._epoch, list(endpoints), columns]
 
     def _requests(
@@ -419,7 +428,7 @@ class PluginHarness:
                 if name != "headers" and f"request.{name.removeprefix('request.')}" not in REQUEST_FIELDS:
                     raise ValueError(f"{name} is no field of a request")
         fields: dict[str, list[object]] = {}
-        for name in ref.spec.reads - COLUMN_FORMATS.keys():
+        for name in (name for name in ref.spec.reads if not is_column(name)):
             wire_name = f"{name}/{ref.block_tokens}" if name == PROMPT_HASHES else name
             fields[wire_name] = [_field(request, name) for request in requests]
         sent = {
@@ -428,6 +437,12 @@ class PluginHarness:
             if name.removesuffix(REQUEST_SCOPE) in ref.spec.consumes
         }
         return [len(requests), [int(DEADLINE_S * 1e6)] * len(requests), None, fields, sent]
+
+
+def _packed(code: str, figures: Sequence[float | None]) -> bytes:
+    if code == "q":
+        return array("q", [-1 if figure is None else int(figure) for figure in figures]).tobytes()
+    return array("f", [math.nan if figure is None else figure for figure in figures]).tobytes()
 
 
 def _field(request: RequestFields, name: str) -> object:

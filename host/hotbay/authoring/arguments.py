@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hotbay_sdk.protocol import CallError, MalformedMessageError, TypeDeclaration, Value
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, REQUEST_SCOPE, mask_bytes
+from hotbay_sdk.protocol.calls import REQUEST_SCOPE, mask_bytes, written_column
 
 from hotbay.authoring.inputs import TOTAL, EndpointRow
 from hotbay.errors import PluginFault
-from hotbay.scheduling.fields import request_field, wire_fields
+from hotbay.scheduling.fields import is_column, request_field, wire_fields
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["Batch", "Row", "picked", "produced", "row_errors", "scored", "survivors"]
 
-Row: TypeAlias = "dict[str, float] | list[str] | dict[str, dict[str, float] | float]"
+Row: TypeAlias = "dict[str, float] | list[str] | dict[str, dict[str, float] | float] | dict[str, object]"
 
 EPOCH: Final = 1
 
@@ -44,11 +44,12 @@ class Batch:
         return [name for name in self.ids if self.candidates is None or name in self.candidates]
 
     def view(self) -> list[Value]:
-        columns: dict[str, Value] = {
-            name: _packed(COLUMN_FORMATS[name], [row.figures.get(name) for row in self.endpoints])
-            for name in self.declaration.reads
-            if name in COLUMN_FORMATS
-        }
+        columns: dict[str, Value] = {}
+        for name in filter(is_column, self.declaration.reads):
+            given = [row.figures.get(name) for row in self.endpoints]
+            written = written_column(name, given)
+            if written is not None:
+                columns[written[0]] = _packed(written[1], given)
         ids: list[Value] = [*self.ids]
         return [EPOCH, len(ids), EPOCH, ids, columns]
 

@@ -2,7 +2,7 @@
 
 A request is the body of an OpenAI request, as a client would send it: what a plugin sees of it is computed as the host
 computes it. A list of bodies is a batch. Endpoints are a map from id to figures, and a figure is named as an endpoint
-column, with or without `endpoint.`, as a data column (`Key.field`), or `total`: what scorers gave, for a picker.
+column, with or without `endpoint.`, `attribute.NAME`, as a data column (`Key.field`), or `total`: what scorers gave, for a picker.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from hotbay_sdk.protocol.calls import COLUMN_FORMATS
 from hotbay.config.documents import Document, load_document, refuse
 from hotbay.config.wording import described, nearest
 from hotbay.errors import InputError, Place, Problem
+from hotbay.scheduling.fields import is_column
 from hotbay.scheduling.request import InferenceRequest
 
 TOTAL: Final = "total"
@@ -91,8 +92,8 @@ def _row(document: Document, name: str, given: object, data: Sequence[str], prob
         problems.append(_problem(document, (name,), "figures are a map from name to number", given))
         given = None
     for key, value in (given or {}).items():
-        column = key if key in COLUMN_FORMATS or key == TOTAL or key in data else _PREFIX + key
-        if column not in COLUMN_FORMATS and column not in data and column != TOTAL:
+        column = key if is_column(key) or key == TOTAL or key in data else _PREFIX + key
+        if not is_column(column) and column not in data and column != TOTAL:
             problems.append(_unknown(document, (name, key), data))
         elif value is None:
             continue
@@ -106,7 +107,7 @@ def _row(document: Document, name: str, given: object, data: Sequence[str], prob
 
 
 def _unknown(document: Document, path: tuple[str, str], data: Sequence[str]) -> Problem:
-    known = [*(name.removeprefix(_PREFIX) for name in COLUMN_FORMATS), *data, TOTAL]
+    known = [*(name.removeprefix(_PREFIX) for name in COLUMN_FORMATS), "attribute.NAME", *data, TOTAL]
     near = nearest(path[1], known)
     hint = f"Did you mean {near}?" if near else f"Known are {', '.join(known)}."
     return Problem("UNKNOWN_FIELD", "no figure of an endpoint", document.key_place(path), ".".join(path), hint=hint)

@@ -13,9 +13,11 @@ from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE
 
 from hotbay.authoring.arguments import Batch, Row, picked, produced, row_errors, scored, survivors
 from hotbay.authoring.runnable import Runnable
+from hotbay.datalayer.remote.results import read_attributes, read_of_endpoints
 from hotbay.errors import HostError, InputError, PluginFault, Problem
 from hotbay.process.log import LogSink
-from hotbay.rollout.instance import Instance, RefSpec, StartOptions
+from hotbay.rollout.instance import Instance, StartOptions
+from hotbay.rollout.refs import RefSpec
 from hotbay.rpc.client import PluginClient
 from hotbay.rpc.leases import Origin
 from hotbay.rpc.wire import Outcome
@@ -27,7 +29,7 @@ PATIENCE_S: Final = 10.0
 """Deadline of a call. Longer than a host's, so that a slow answer is seen and its time told."""
 MAX_TURNS: Final = 8
 """A profile handler is asked again until it names no profile; one that never does is at fault."""
-POINTS: Final = ("score", "filter", "pick", "produce", "profile_handler", "pre_request")
+POINTS: Final = ("score", "filter", "pick", "produce", "profile_handler", "pre_request", "extract")
 
 __all__ = ["POINTS", "Called", "Target", "running"]
 
@@ -55,10 +57,11 @@ class Target:
     def point(self, wanted: str | None) -> str:
         """The point to call: the one that is wanted, or the first that answers. Raises `InputError`."""
         points = [point for point in POINTS if point in self.declaration.points]
-        if wanted is None:
+        if wanted is None and points:
             return points[0]
-        if wanted not in points:
-            hint = f"It answers {', '.join(points)}."
+        if wanted is None or wanted not in points:
+            wanted = wanted or "anything that can be called"
+            hint = f"It answers {', '.join(self.declaration.points)}."
             raise InputError(
                 [Problem("CONFIG_INVALID", f"{self.declaration.type} does not answer {wanted}", hint=hint)]
             )
@@ -80,6 +83,36 @@ class Target:
             rows, errors = await calls[point]()
             latencies_s.append(time.perf_counter() - begin_s)
         return Called(point, rows, errors, latencies_s, METHODS[_METHOD[point]].deadline_ms / 1000)
+
+    async def extract(self, asked: Sequence[tuple[Method, Sequence[object]]], *, repeat: int) -> Called:
+        """Call an extractor with each of these arguments, behind its handle, and all of them `repeat` times.
+
+        An error is by the number of the arguments. Raises `HostError` when the process ended.
+        """
+        latencies_s: list[float] = []
+        for _ in range(repeat):
+            rows: list[Row] = []
+            errors: list[tuple[int, str]] = []
+            for index, (method, args) in enumerate(asked):
+                begin_s = time.perf_counter()
+                try:
+                    found = await self._client.control_call(method, [self._handle_of, *args], deadline_s=PATIENCE_S)
+                    latencies_s.append(time.perf_counter() - begin_s)
+                    rows.append(self._attributes(method, found))
+                except HostError as error:
+                    if self._client.fault is not None:
+                        raise
+                    latencies_s.append(time.perf_counter() - begin_s)
+                    rows.append({})
+                    errors.append((index, f"{error.code}: {error.message}"))
+        return Called("extract", rows, errors, latencies_s, METHODS[asked[0][0]].deadline_ms / 1000)
+
+    def _attributes(self, method: Method, found: Value) -> Row:
+        declared = self.declaration.data.attributes
+        read: Mapping[str, object] = (
+            read_attributes(found, declared) if method == Method.POLL_EXTRACT else read_of_endpoints(found, declared)
+        )
+        return dict(read)
 
     async def _run(self, number: int, batch: Batch) -> tuple[Sequence[Row], list[tuple[int, str]]]:
         args = [[[number, self._handle_of]], batch.view(), batch.mask(), batch.request_columns()]

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from string import Template
 from typing import Final
 
-from hotbay.authoring.templates import BODIES, GITIGNORE, PYPROJECT, README, REQUEST, TESTS, Body
+from hotbay.authoring.data_templates import DATA_BODIES
+from hotbay.authoring.templates import GITIGNORE, HOT_BODIES, PYPROJECT, README, REQUEST, TESTS, Body
 from hotbay.errors import InputError, Problem
 from hotbay.packages.manifest import check_label
 
+BODIES: Final = {**HOT_BODIES, **DATA_BODIES}
 POINTS: Final = tuple(BODIES)
 _TAKEN: Final = frozenset({"hotbay", "hotbay_sdk", "msgpack", "tests"})
 _NAME_HINT: Final = (
@@ -70,7 +72,9 @@ def project_files(names: Names, point: str, *, publisher: str) -> Mapping[str, s
         "does": body.does,
         "reads": body.reads,
         "parameters": body.parameters,
-        "call": body.call,
+        "call": _call_line(names.type, body),
+        "conformance": body.conformance,
+        "data_types": "" if body.sees_requests else f'data_types = ["{names.type}"]\n',
         "test_imports": body.test_imports,
     }
 
@@ -80,9 +84,16 @@ def project_files(names: Names, point: str, *, publisher: str) -> Mapping[str, s
     return {
         ".gitignore": GITIGNORE,
         "README.md": filled(README),
-        "endpoints.yaml": body.endpoints,
+        **({"endpoints.yaml": body.endpoints, "request.json": REQUEST} if body.sees_requests else {}),
+        **{path: filled(text) for path, text in body.files.items()},
         f"{names.module}/__init__.py": filled(body.code),
-        "request.json": REQUEST,
         "pyproject.toml": filled(PYPROJECT),
         f"tests/test_{names.module}.py": filled(TESTS + body.tests),
     }
+
+
+def _call_line(type_name: str, body: Body) -> str:
+    if not body.call:
+        return ""
+    remark = "   # and --request request.json" if body.sees_requests else ""
+    return f"$ hotbay call {type_name} {body.call}{remark}\n"

@@ -1,23 +1,31 @@
 """The texts of a plugin's first project, one body for each extension point. `$name` is filled in by `scaffold`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["BODIES", "GITIGNORE", "PYPROJECT", "README", "REQUEST", "TESTS", "Body"]
+__all__ = ["GITIGNORE", "HOT_BODIES", "PYPROJECT", "README", "REQUEST", "TESTS", "Body"]
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What differs from point to point: code, tests, and what the README says."""
+    """What differs from point to point: code, tests, and what the README says.
+
+    `call` and `conformance` are what follows in the README's commands; with an empty `call` there is none. `files` are
+    further examples, path → text.
+    """
 
     code: str
     tests: str
     does: str
     reads: str
     parameters: str
-    endpoints: str
     call: str
+    endpoints: str = ""
     test_imports: str = ""
+    conformance: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    sees_requests: bool = True
 
 
 GITIGNORE: Final = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n"
@@ -42,7 +50,7 @@ packages = ["$module"]
 id = "$id"
 publisher = "$publisher"
 types = ["$type"]
-entrypoint = "$module:plugin"
+${data_types}entrypoint = "$module:plugin"
 channel = "dev"
 
 [tool.pytest.ini_options]
@@ -74,8 +82,7 @@ $parameters
 $$ pip install pytest                        # once, where hotbay is installed
 $$ python -m pytest
 $$ hotbay deps .                             # requirements.lock: versions and hashes of what the plugin needs
-$$ hotbay call $type $call   # and --request request.json
-$$ hotbay conformance --package .            # every rule of the wire protocol
+$call$$ hotbay conformance --package .$conformance            # every rule of the wire protocol
 $$ hotbay pack . --out packages/$id
 ```
 
@@ -403,7 +410,7 @@ def test_every_hundredth_request_tells_the_counts(capsys: pytest.CaptureFixture[
     test_imports="import pytest\n",
 )
 
-BODIES: Final = {
+HOT_BODIES: Final = {
     "scorer": _SCORER,
     "filter": _FILTER,
     "picker": _PICKER,

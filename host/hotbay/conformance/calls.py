@@ -7,11 +7,13 @@ from typing import Final
 
 from hotbay_sdk.protocol import CallError, ErrorReceived, Method, ReplyReceived, TypeDeclaration, Value
 from hotbay_sdk.protocol.calls import (
-    COLUMN_FORMATS,
+    INT64_SUFFIX,
     POINT_FILTER,
     POINT_SCORE,
     PROMPT_HASHES,
     REQUEST_SCOPE,
+    column_format,
+    is_column,
     mask_bytes,
     run_reply_limit,
 )
@@ -34,7 +36,7 @@ POINT_METHODS: Final = {
 }
 """Points that answer, in the order in which a probe prefers them."""
 
-KNOWN_POINTS: Final = frozenset({*POINT_METHODS, "pre_request"})
+KNOWN_POINTS: Final = frozenset({*POINT_METHODS, "pre_request", "extract", "source", "discover"})
 
 _FIELDS: Final[dict[str, Value]] = {
     "request.id": "conformance-1",
@@ -92,7 +94,7 @@ class Probe:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(name for name in self.declaration.reads if name in COLUMN_FORMATS)
+        return tuple(name for name in self.declaration.reads if is_column(name) and not name.endswith(INT64_SUFFIX))
 
     def batch(self, requests: int) -> int:
         """The largest batch up to `requests` that the method takes."""
@@ -122,7 +124,7 @@ class Probe:
             ids[-1] = ""
         columns: dict[str, Value] = {
             name: struct.pack("<q", 16) * shape.rows
-            if COLUMN_FORMATS[name] == "q"
+            if column_format(name) == "q"
             else struct.pack("<f", 0.5) * shape.rows
             for name in self.columns
         }
@@ -134,7 +136,7 @@ class Probe:
             if name == PROMPT_HASHES:
                 if self.block_tokens:
                     fields[f"{name}/{self.block_tokens}"] = [struct.pack("<4Q", 1, 2, 3, 4)] * shape.requests
-            elif name not in COLUMN_FORMATS:
+            elif not is_column(name):
                 fields[name] = [_FIELDS.get(name)] * shape.requests
         column = struct.pack("<f", 0.5) * (shape.requests * shape.rows)
         data: dict[str, Value] = dict.fromkeys(self.declaration.consumes, column)

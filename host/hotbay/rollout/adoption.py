@@ -13,7 +13,8 @@ import anyio.abc
 
 from hotbay.errors import CapacityError, HostError
 from hotbay.rollout.deployment import Deployment, Scheduling
-from hotbay.rollout.instance import CreatedRef, Instance, RefSpec
+from hotbay.rollout.instance import Instance
+from hotbay.rollout.refs import CreatedRef, RefSpec
 from hotbay.rollout.services import Launcher
 from hotbay.scheduling.registry import TypeIndex
 

@@ -28,6 +28,7 @@ class _Shelf:
     records: PluginRecords = field(default_factory=PluginRecords)
     refs: Mapping[Digest, ManifestRef] = field(default_factory=dict)
     types: tuple[str, ...] = ()
+    data_types: tuple[str, ...] = ()
 
 
 class Catalog:
@@ -82,7 +83,15 @@ class Catalog:
             if digest not in self._manifests and digest not in self._unreadable:
                 self._parse(ref)
         if records.tables:
-            self._shelves[plugin_id] = _Shelf(records, refs, self._types(records, refs))
+            usable = self._usable(records, refs)
+            types, data_types = (
+                tuple(sorted(set(names)))
+                for names in (
+                    (name for manifest in usable for name in manifest.types),
+                    (name for manifest in usable for name in manifest.data_types),
+                )
+            )
+            self._shelves[plugin_id] = _Shelf(records, refs, types, data_types)
 
     def _parse(self, ref: ManifestRef) -> None:
         try:
@@ -91,14 +100,13 @@ class Catalog:
             self._unreadable.add(ref.digest)
             logger.warning("manifest_unreadable source=%s digest=%s: %s", ref.source, ref.digest, error.message)
 
-    def _types(self, records: PluginRecords, refs: Mapping[Digest, ManifestRef]) -> tuple[str, ...]:
-        """Of what sources offer now, and of what is complete."""
-        usable = (
+    def _usable(self, records: PluginRecords, refs: Mapping[Digest, ManifestRef]) -> tuple[Manifest, ...]:
+        """What sources offer now, and what is complete."""
+        return tuple(
             self._manifests[digest]
             for digest, ref in refs.items()
             if digest in self._manifests and (ref.offered or records.get(Completion, digest) is not None)
         )
-        return tuple(sorted({name for manifest in usable for name in manifest.types}))
 
     def manifest(self, digest: str) -> Manifest:
         """The manifest of a digest that the world holds or that is in use. Raises `CapacityError` for any other."""
@@ -119,7 +127,9 @@ class Catalog:
     def index(self, ranking: Mapping[str, str]) -> TypeIndex:
         """The types of what sources offer now, and of what is complete."""
         return TypeIndex.build(
-            ((plugin_id, self._shelves[plugin_id].types) for plugin_id in self.plugin_ids()), ranking
+            ((plugin_id, self._shelves[plugin_id].types) for plugin_id in self.plugin_ids()),
+            ranking,
+            data=((plugin_id, name) for plugin_id, shelf in self._shelves.items() for name in shelf.data_types),
         )
 
     def plugin_ids(self) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from hotbay_sdk.protocol import TypeDeclaration
 
 from hotbay.config.picker_config import PickerConfig, PluginEntry
 from hotbay.errors import HostError, InputError, Place, Problem
-from hotbay.rollout.instance import RefSpec
-from hotbay.rpc.leases import Generation
+from hotbay.rollout.refs import RefSpec
+from hotbay.rpc.leases import Generation, LiveRef
 from hotbay.scheduling.arms import AnswerPair, CanaryPlan, Shadow
 from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.compiler import compile_plan
@@ -35,7 +35,8 @@ NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 class ResolvedRef:
     """A configured ref and the package that provides its type; None for a host built-in.
 
-    `plugin_id` is the plugin's id, with `/key` where the ref has an instance of its own.
+    `plugin_id` is the plugin's id, with `/key` where the ref has an instance of its own. `data`: the data layer names it, or its
+    package says that it sees no request.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ResolvedRef:
     plugin_id: str | None
     parameters: Mapping[str, object]
     place: Place | None = None
+    data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,15 @@ def resolve(
     """
     problems: list[Problem] = []
     refs: list[ResolvedRef] = []
+    data = config.data_layer.refs
     where = f"; sources asked: {', '.join(sorted(asked)) or 'none'}"
     for entry in config.plugins:
         provider = index.resolve(entry.type, entry.place)
         if isinstance(provider, Problem):
             problems.append(replace(provider, message=provider.message + where))
         else:
-            refs.append(_resolved(entry, provider, keys.get(entry.name, "")))
+            is_data = entry.name in data or (provider is not None and (provider, entry.type) in index.data)
+            refs.append(replace(_resolved(entry, provider, keys.get(entry.name, "")), data=is_data))
     if any(problem.code == "UNKNOWN_TYPE" for problem in problems):
         problems += unusable
     names = {entry.name for entry in config.plugins}
@@ -126,11 +130,23 @@ class ShadowSample:
     on_comparison: Callable[[AnswerPair], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What requests have to do with a plugin: whether it is `asked` for them, and whether it is asked or `told`.
+
+    One that is neither, as an extractor or a discovery, sees no request however many come.
+    """
+
+    asked: bool
+    told: bool
+
+
 class Deployment:
     """Joins configuration and generations; publishes plans through the router, with the trials under way.
 
     `incoming` is a configuration that is about to be adopted: its packages are wanted, nothing else of it acts.
-    `asleep` are plugins that a request wakes. Generations that are warm beside the live one hear what it hears.
+    `asleep` are plugins that a request wakes. Generations that are warm beside the live one hear what it hears. Who calls
+    refs outside of plans, as the data layer does, asks each time where they are answered `current`ly.
     """
 
     def __init__(self, router: Router, scheduling: Scheduling, index: TypeIndex) -> None:
@@ -145,7 +161,35 @@ class Deployment:
         self._shadow: ShadowSample | None = None
         self._warm: dict[str, tuple[Generation, ...]] = {}
         self._asleep: frozenset[str] = frozenset()
+        self._watchers: list[Callable[[], None]] = []
         self.incoming: Scheduling | None = None
+
+    def current(self, ref: str) -> LiveRef | None:
+        """Where a ref is answered now; None while no process that answers, and stays, has it. Wakes a plugin that sleeps."""
+        for known in self._scheduling.refs:
+            if known.name == ref and known.plugin_id in self._asleep and self._router.wake is not None:
+                self._router.wake(known.plugin_id)
+            generation = self._live.get(known.plugin_id) if known.name == ref and known.plugin_id is not None else None
+            if generation is None or generation.leaving or generation.client.fault is not None:
+                continue
+            number, declared = generation.handles.get(ref), generation.types.get(known.type)
+            if number is not None and declared is not None:
+                return LiveRef(generation, (generation.number, number), declared)
+        return None
+
+    def declared(self, ref: str) -> TypeDeclaration | None:
+        """What a ref's type declared when a process of it was READY last, whether one runs or not; wakes nobody."""
+        known = next((it for it in self._scheduling.refs if it.name == ref and it.plugin_id is not None), None)
+        if known is None or known.plugin_id is None:
+            return None
+        live = self._live.get(known.plugin_id)
+        types = live.types if live is not None else self._declarations.get(known.plugin_id, {})
+        return types.get(known.type)
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after every change of what is `current`, in the step of who changes it; what is returned ends it."""
+        self._watchers.append(changed)
+        return lambda: self._watchers.remove(changed)
 
     def live(self, plugin_id: str) -> Generation | None:
         """The generation that gets the calls, or got them last."""
@@ -258,6 +302,12 @@ class Deployment:
         """The plan with the candidate in place of the live generation. Raises `InputError`."""
         return self._compile(self._scheduling, {**self._live, plugin_id: candidate})
 
+    def part_of(self, plugin_id: str, candidate: Generation) -> "Part":
+        """What requests would have to do with the candidate. Raises `InputError` when the plan does not compile with it."""
+        plan = self.check(plugin_id, candidate)
+        asked = any(call.generation is candidate for call in plan.calls.values())
+        return Part(asked, asked or any(learner.generation is candidate for learner in plan.learners))
+
     def cut_over(self, plugin_id: str, candidate: Generation) -> Generation | None:
         """Publish the plan with the candidate; return the generation that it replaced. Raises `InputError`."""
         plan = self.check(plugin_id, candidate)
@@ -273,6 +323,11 @@ class Deployment:
 
     def _send(self, plan: Plan) -> None:
         self._router.publish(plan, canary=self._canary_plan(), shadows=self._shadows(), mirrors=dict(self._mirrors()))
+        self._tell()
+
+    def _tell(self) -> None:
+        for changed in tuple(self._watchers):
+            changed()
 
     def _canary_plan(self) -> CanaryPlan | None:
         share = self._canary
@@ -300,6 +355,7 @@ class Deployment:
         removed = self._live.pop(plugin_id, None)
         if removed is not None:
             self._publish_again()
+            self._tell()
         return removed
 
     def adopt(self, scheduling: Scheduling, index: TypeIndex) -> None:
@@ -358,4 +414,5 @@ def _ref_plans(
             ref.parameters,
             ref.place,
             dormant=generation is None and ref.plugin_id in asleep,
+            data=ref.data,
         )

@@ -147,6 +147,7 @@ def _candidate(
         granted=not ungranted(manifest, settings, grant),
         denied=ref.digest in settings.denied,
         fetchable=ref.source in sources,
+        offered=ref.offered and ref.source in sources,
     )
 
 

@@ -7,7 +7,7 @@ and whatever ends the wait, the process is gone before the error is raised.
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -25,12 +25,13 @@ from hotbay_sdk.protocol import (
     Welcome,
 )
 
-from hotbay.errors import HostError, PackageError, Place, PluginFault
+from hotbay.errors import HostError, PackageError, PluginFault
 from hotbay.process.child import Child, Exit
 from hotbay.process.launch import LaunchSpec
 from hotbay.process.log import LogSink
 from hotbay.rollout.facts import plugin_of
 from hotbay.rollout.lifecycle import InstanceEvent, InstanceState, advance
+from hotbay.rollout.refs import CreatedRef, RefSpec, block_tokens, configured, ref_error
 from hotbay.rpc.client import PluginClient
 from hotbay.rpc.host_calls import HostCall
 from hotbay.rpc.leases import Generation, Origin
@@ -45,25 +46,6 @@ waits for this one."""
 
 
 Lend = Callable[[Callable[[str], None]], Callable[[HostCall], None]]
-
-
-@dataclass(frozen=True, slots=True)
-class RefSpec:
-    """A ref to create inside a process. Where it stands in the operator's file makes no difference."""
-
-    name: str
-    type: str
-    parameters: Mapping[str, object]
-    place: Place | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedRef:
-    """A ref that exists inside a process; it is used from `Instance.install` on."""
-
-    spec: RefSpec
-    handle: int
-    block_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +229,8 @@ class Instance:
             )
         self._advance(InstanceEvent.PLUGIN_READY)
         declarations = {t.type: t for t in ready.types}
-        self.generation = Generation(number, origin, self.client, declarations, self.child.pid)
+        features = frozenset(hello.features)
+        self.generation = Generation(number, origin, self.client, declarations, self.child.pid, features=features)
         return self.generation
 
     async def _inherited(self, inherit: Callable[[], Awaitable[bytes]] | None, options: StartOptions) -> bytes:
@@ -347,11 +330,11 @@ class Instance:
                 f"{self.label} did not make {', '.join(ref.name for ref in refs)} within {options.configure_timeout_s:g} s",
                 hint="see the plugin's log; a constructor must not block",
             ) from error
-        instances, errors = _configured(answer)
+        instances, errors = configured(answer)
         if errors:
             raise PluginFault(
                 "CONFIG_INVALID",
-                "; ".join(_ref_error(handles, e) for e in errors),
+                "; ".join(ref_error(handles, e) for e in errors),
                 hint="correct the plugin's parameters in the scheduling configuration; "
                 "if its code raised, the traceback is in the plugin's log",
                 details={"plugin": self.label},
@@ -359,7 +342,7 @@ class Instance:
         self._created.update(handles)
         self._advance(InstanceEvent.CONFIGURED)
         self._note_cold(handles, answer)
-        return [CreatedRef(ref, n, _block_tokens(instances.get(str(n)))) for n, ref in handles.items()]
+        return [CreatedRef(ref, n, block_tokens(instances.get(str(n)))) for n, ref in handles.items()]
 
     def _note_cold(self, refs: Mapping[int, RefSpec], answer: Value) -> None:
         outcomes = answer.get("state") if isinstance(answer, dict) else None
@@ -454,8 +437,6 @@ class Instance:
 
 MAX_NAMES_CHARS: Final = 600
 """Of names that a plugin gives, in one error."""
-MAX_BLOCK_TOKENS: Final = 65536
-"""Largest hash block an instance may ask for: 256 KiB of prompt."""
 
 
 def crashed(label: str, exit_status: Exit | None) -> PluginFault:
@@ -472,31 +453,3 @@ def crashed(label: str, exit_status: Exit | None) -> PluginFault:
             "stderr": exit_status.stderr_tail,
         },
     )
-
-
-def _configured(answer: Value) -> tuple[dict[str, Value], list[Value]]:
-    if not isinstance(answer, dict):
-        raise PluginFault("BAD_RESULT", "configure: expected {instances, errors}")
-    instances, errors = answer.get("instances", {}), answer.get("errors", [])
-    if not isinstance(instances, dict) or not isinstance(errors, list):
-        raise PluginFault("BAD_RESULT", "configure: expected {instances, errors}")
-    return instances, errors
-
-
-def _block_tokens(facts: Value) -> int | None:
-    tokens = facts.get("block_tokens") if isinstance(facts, dict) else None
-    return tokens if type(tokens) is int and 0 < tokens <= MAX_BLOCK_TOKENS else None
-
-
-def _ref_error(refs: Mapping[int, RefSpec], error: Value) -> str:
-    """One per-handle error as text. What is the plugin's word in it is cut to a length."""
-    if not isinstance(error, dict):
-        return "an error without a place"
-    handle = error.get("handle")
-    number = handle[1] if isinstance(handle, list) and len(handle) == 2 else None
-    ref = refs.get(number) if type(number) is int else None
-    path = str(error.get("path", ""))[:200]
-    message = str(error.get("message", ""))[:600]
-    where = f"{ref.place}: " if ref is not None and ref.place is not None else ""
-    name = ref.name if ref is not None else "?"
-    return f"{where}plugins '{name}': parameters{'.' if path else ''}{path}: {message}"

@@ -18,6 +18,7 @@ from hotbay.errors import HostError, InputError, PluginFault
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.package_blobs import Progress
 from hotbay.rollout.boundary import Tasks
+from hotbay.rollout.declared_kinds import check_data_types
 from hotbay.rollout.facts import ungranted
 from hotbay.rollout.faults import failure_of
 from hotbay.rollout.instance import Instance
@@ -168,6 +169,7 @@ class Processes:
             generation = await instance.handshake(
                 origin, number, manifest.types, options, partial(self._inherit, heir_of)
             )
+            check_data_types(instance.label, manifest, generation.types)
             if services.deployment.live(self._name) is None and services.deployment.learn_types(
                 self._name, generation.types
             ):
@@ -244,6 +246,8 @@ class Processes:
             self._post(AskedToGo(n, failure))
 
     async def _retire(self, instance: Instance, drain_s: float) -> None:
+        if instance.generation is not None:
+            instance.generation.leave()
         await instance.retire(drain_s)
         self._forget(instance)
 

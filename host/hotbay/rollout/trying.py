@@ -32,11 +32,13 @@ class Trials:
     def begin(self, n: int, phase: Phase, candidate: Generation, live: Generation | None) -> None:
         """Begin the trial of an attempt. A plan that does not compile with it is its verdict."""
         salt = f"{self._row.plugin}#{candidate.number}"
-        watch = TrialWatch(self._services, phase, candidate=candidate, live=live, salt=salt)
         self._scope = anyio.CancelScope()
         self._row.verdict = None
         see = partial(self._see, phase, candidate.origin)
         try:
+            part = self._services.deployment.part_of(self._row.plugin, candidate)
+            counts = part.told if phase is Phase.CANARY else part.asked
+            watch = TrialWatch(self._services, phase, candidate=candidate, live=live, salt=salt, counts=counts)
             self._share(phase, candidate, watch, salt)
         except InputError as error:
             failure = Failure(Cause.PLUGIN, "INVALID_PACKAGE", error.message, error.hint, self._services.random())

@@ -5,6 +5,7 @@ Crashes are no figures: whoever sees one acts at once. Here counts are read ever
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -25,16 +26,28 @@ __all__ = ["TrialWatch", "failure_of_verdict", "verdict_text"]
 
 
 class TrialWatch:
-    """One trial. `live` is the generation to compare with, `candidate` the one on trial."""
+    """One trial. `live` is the generation to compare with, `candidate` the one on trial.
+
+    `counts` is false where no request has to do with the candidate: its trial then ends with its time, and fails by what
+    the data layer asked it for.
+    """
 
     def __init__(
-        self, services: Services, phase: Phase, *, candidate: Generation, live: Generation | None, salt: str
+        self,
+        services: Services,
+        phase: Phase,
+        *,
+        candidate: Generation,
+        live: Generation | None,
+        salt: str,
+        counts: bool = True,
     ) -> None:
         self._services = services
         self._phase = phase
         self._candidate = candidate
         self._live = live
         self._salt = salt
+        self._counts = counts
         self._began_s = services.now()
         self._before = self._read(candidate)
         self._live_before = CallStatistics() if phase is Phase.GUARD else self._read(live)
@@ -76,8 +89,9 @@ class TrialWatch:
         policies = services.policies()
         candidate, memory = self._read(self._candidate).since(self._before), self._memory()
         if self._phase is Phase.GUARD:
+            guard = policies.guard if self._counts else replace(policies.guard, calls=0)
             return guard_verdict(
-                policies.guard, elapsed_s=elapsed_s, before=self._live_at_begin, candidate=candidate, memory=memory
+                guard, elapsed_s=elapsed_s, before=self._live_at_begin, candidate=candidate, memory=memory
             )
         live = self._read(self._live).since(self._live_before)
         if self._phase is Phase.SHADOW:
@@ -90,9 +104,8 @@ class TrialWatch:
                 memory=memory,
             )
         arms = services.measures.arms(self._salt) or Arms(ArmStatistics(), ArmStatistics())
-        return canary_verdict(
-            policies.canary, elapsed_s=elapsed_s, live=live, candidate=candidate, arms=arms, memory=memory
-        )
+        canary = policies.canary if self._counts else replace(policies.canary, min_requests=0)
+        return canary_verdict(canary, elapsed_s=elapsed_s, live=live, candidate=candidate, arms=arms, memory=memory)
 
 
 def verdict_text(phase: Phase, verdict: Verdict) -> str:

@@ -7,12 +7,12 @@ after a grace period; after `close` nothing of this object is registered with th
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
-from hotbay_sdk.protocol import CallError as WireError
 from hotbay_sdk.protocol import (
+    METHODS,
     CallLimitError,
     CallReceived,
     CallRefused,
@@ -36,40 +36,24 @@ from hotbay_sdk.protocol import (
     ValueRefusedError,
     ViolationFound,
 )
+from hotbay_sdk.protocol import CallError as WireError
+from hotbay_sdk.protocol.messages import DATA_METHODS
 
 from hotbay.errors import CapacityError, HostError, PluginFault
-from hotbay.rpc.data import Collection, DataLink
+from hotbay.rpc.data import Collection, DataLink, Flow
+from hotbay.rpc.faults import fault_from_wire, unsendable
 from hotbay.rpc.handshakes import Handshakes
 from hotbay.rpc.hanging import BUNDLE_S, HangBundle
 from hotbay.rpc.host_calls import HostCall
 from hotbay.rpc.host_desk import HostCallDesk
 from hotbay.rpc.liveness import Liveness, Patience
+from hotbay.rpc.memfd import duplicated
 from hotbay.rpc.strays import Strays
-from hotbay.rpc.wire import Call, Outcome, Wire
+from hotbay.rpc.wire import ENDLESS_S, Call, Channel, Outcome, Passage, Wire
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PATIENCE: Final = Patience()
-
-
-class UnsendableError(CapacityError):
-    """The arguments fit into no frame, or nest too deep for one: what a request carries, no fault of the plugin."""
-
-
-class Channel(Protocol):
-    """The host's ends of one process's links, all non-blocking."""
-
-    @property
-    def call_in_fd(self) -> int:
-        """Readable end of the pipe on which the plugin answers."""
-
-    @property
-    def call_out_fd(self) -> int:
-        """Writable end of the pipe on which the host calls."""
-
-    @property
-    def control(self) -> socket.socket:
-        """The control socket."""
 
 
 class PluginClient:
@@ -174,9 +158,8 @@ class PluginClient:
         `parent` is the stream of the host call that the plugin waits for and that causes this one: the plugin then
         serves it while it waits, where any other call waits its turn.
 
-        `freed` is called once when the plugin answered (in time or late) or is gone: until then it is
-        busy with the call. Neither may raise. Raises `HostError` when the call could not be made; then
-        neither is called.
+        `freed` is called once when the plugin answered (in time or late) or is gone: until then it is busy with the
+        call. Neither may raise. Raises `HostError` when the call could not be made; then neither is called.
         """
         return self._start(self._call, method, args, deadline_s, done, freed, reply_limit_bytes, epoch, parent)
 
@@ -190,13 +173,45 @@ class PluginClient:
         try:
             frame = self._call.connection.send_notice(method, args, epoch=epoch)
         except ValueRefusedError as error:
-            raise _unsendable(error) from error
+            raise unsendable(error) from error
         self._call.write(frame)
+
+    def share(
+        self, areas: Mapping[int, int], drop: Sequence[int], done: Callable[[Outcome], None], *, writable: bool = False
+    ) -> None:
+        """Pass at most four areas, number → descriptor, which stay the caller's, and name areas to let go of.
+
+        `done` gets nil once the process has them, or a `HostError`. `writable`: it writes them. Raises `HostError`, OSError.
+        """
+        passed, deadline_s = duplicated(tuple(areas.values())), METHODS[Method.SHARE].deadline_ms / 1e3
+        try:
+            args = [list(areas), list(drop), *([list(areas)] if writable else [])]
+            self._start(self._control, Method.SHARE, args, deadline_s, done, None, None, 0, 0, passed)
+        except HostError:
+            Passage(b"", passed).close()
+            raise
 
     async def control_call(self, method: int, args: Sequence[object], *, deadline_s: float) -> Value:
         """Call on the control link and wait. Raises `HostError`."""
         stream, future = self._begin(method, args, deadline_s)
         return await self._outcome(stream, future)
+
+    def follow(
+        self, method: int, args: Sequence[object], *, came: Callable[[], None], done: Callable[[Outcome], None]
+    ) -> Flow:
+        """Make a call of the control link that goes on until it is cancelled, and whose data is taken as it comes.
+
+        `came` is called when there is something to `take`; the plugin gets credit for what was taken, and sends no more
+        than 64 KiB beyond. `done` gets the outcome once, when the plugin ended by itself or is gone, or gave the call up
+        after `Flow.cancel`; what came before can still be taken then. Neither may raise. Raises `HostError` when the call could not be made.
+        """
+
+        def ended(outcome: Outcome) -> None:
+            self._data.end(stream)
+            done(outcome)
+
+        stream = self._start(self._control, method, args, ENDLESS_S, ended, None, None, 0, 0)
+        return self._data.follow(stream, came, partial(self._cancel, self._control, stream, "cancelled"))
 
     async def export_state(
         self, *, budget_bytes: int, deadline_s: float, versions: Mapping[str, Sequence[int]] | None = None
@@ -320,6 +335,7 @@ class PluginClient:
         reply_limit_bytes: int | None,
         epoch: int,
         parent: int,
+        passed: Sequence[int] = (),
     ) -> int:
         # Before a stream is taken: a call that is never sent is never answered, and would count as outstanding for ever.
         self._check_usable(wire)
@@ -331,12 +347,14 @@ class PluginClient:
                 reply_limit_bytes=reply_limit_bytes,
                 epoch=epoch,
                 parent=parent,
+                descriptors=bool(passed),
             )
         except CallLimitError as error:
             raise CapacityError("RESOURCE_EXHAUSTED", str(error)) from error
         except ValueRefusedError as error:
-            raise _unsendable(error) from error
-        wire.write(frame)
+            raise unsendable(error) from error
+        # What passes is queued: no write fails before the caller knows that its descriptors are the wire's.
+        wire.write_passing(frame, passed) if passed else wire.write(frame)
         if self._fault is not None:
             raise self._fault
         call = wire.calls[stream] = Call(method, done, freed, deadline_s)
@@ -352,7 +370,7 @@ class PluginClient:
         call = wire.calls.get(stream)
         if call is None:
             return
-        if wire is self._call:
+        if wire is self._call or call.method in DATA_METHODS:
             call.stuck = self._loop.call_later(self._patience.stuck_s, self._on_stuck)
         self._cancel(wire, stream, "deadline")
         call.tell(
@@ -389,8 +407,9 @@ class PluginClient:
             self._control.write(self._control.connection.send_ping(token))
 
     def _pending_s(self) -> float:
-        timers = [call.timer for wire in (self._call, self._control) for call in wire.calls.values()]
-        return max((timer.when() for timer in timers if timer is not None), default=0.0) - self._loop.time()
+        calls = [call for wire in (self._call, self._control) for call in wire.calls.values() if call.ends]
+        ends = (call.timer.when() for call in calls if call.timer is not None)
+        return max(ends, default=0.0) - self._loop.time()
 
     def _handle(self, wire: Wire, events: list[Event]) -> None:
         for event in events:
@@ -479,17 +498,3 @@ class PluginClient:
         self._stop_watching()
         self._handshakes.fail(fault)
         self._on_lost(fault)
-
-
-_CAPACITY: Final = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})
-
-
-def _unsendable(error: ValueRefusedError) -> UnsendableError:
-    return UnsendableError("FRAME_TOO_LARGE", f"an argument cannot cross the wire: {error}")
-
-
-def fault_from_wire(error: WireError, label: str) -> HostError:
-    """The host's error for what a plugin answered."""
-    details = {"executed": str(error.executed), "traceback": error.traceback, **error.details}
-    kind = CapacityError if error.code in _CAPACITY else PluginFault
-    return kind(str(error.code), f"{label}: {error.message}", details=details)

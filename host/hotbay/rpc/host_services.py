@@ -12,7 +12,6 @@ from typing import Final
 
 from hotbay_sdk.protocol import Value
 
-from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.errors import CapacityError
 from hotbay.rpc.host_calls import HostCall, HostCalls, HostServices
 
@@ -62,7 +61,7 @@ class HostLender:
 
     Args:
         count: takes plugin, name, amount and labels of what a plugin counted.
-        endpoints: all that are known now.
+        endpoints: all that are known now, as plugins are told of them.
         now: monotonic seconds.
         wall: seconds since 1970.
         entropy: so many unpredictable bytes.
@@ -73,7 +72,7 @@ class HostLender:
         self,
         *,
         count: Counted,
-        endpoints: Callable[[], Sequence[EndpointMetadata]],
+        endpoints: Callable[[], Sequence[Mapping[str, Value]]],
         now: Callable[[], float],
         wall: Callable[[], float],
         entropy: Callable[[int], bytes],
@@ -94,7 +93,7 @@ class HostLender:
             found = self._services[plugin] = HostServices(
                 storage=MemoryStorage(self._storage_bytes),
                 metric=partial(self._count, plugin),
-                endpoints=self._rows,
+                endpoints=self._endpoints,
                 wall=self._wall,
                 entropy=self._entropy,
             )
@@ -113,20 +112,3 @@ class HostLender:
         """
         services = replace(self.services(plugin), recycle=recycle)
         return HostCalls(plugin.partition("/")[0], label, granted, services, now=self._now).serve
-
-    def _rows(self) -> Sequence[Mapping[str, Value]]:
-        return [_row(endpoint) for endpoint in self._endpoints()]
-
-
-def _row(endpoint: EndpointMetadata) -> Mapping[str, Value]:
-    labels: dict[str, Value] = dict(endpoint.labels)
-    return {
-        "id": endpoint.id,
-        "name": endpoint.name,
-        "address": endpoint.address,
-        "port": endpoint.port,
-        "scheme": endpoint.scheme,
-        "labels": labels,
-        "state": str(endpoint.state),
-        "weight": endpoint.weight,
-    }

@@ -27,7 +27,8 @@ class Generation:
     """One process of one package that became READY, and what it can be asked.
 
     `handles` maps a plugin ref's name to its number inside the process; `block_tokens` maps refs that
-    read prompt hashes to the block size that they want.
+    read prompt hashes to the block size that they want. `leaving` from when it is told to go: it ends what it has.
+    `features` is what its HELLO says that it can do beside the first form of the protocol.
     """
 
     number: int
@@ -37,8 +38,11 @@ class Generation:
     pid: int
     handles: dict[str, int] = field(default_factory=dict)
     block_tokens: dict[str, int] = field(default_factory=dict)
+    features: frozenset[str] = frozenset()
     leases: int = 0
+    leaving: bool = False
     _drained: list[Callable[[], None]] = field(default_factory=list)
+    _told_to_go: list[Callable[[], None]] = field(default_factory=list)
 
     def acquire(self) -> None:
         """Take a lease."""
@@ -58,3 +62,26 @@ class Generation:
             drained()
         else:
             self._drained.append(drained)
+
+    def leave(self) -> None:
+        """It is told to go; tells who waits for it. Later calls do nothing."""
+        self.leaving = True
+        waiters, self._told_to_go = self._told_to_go, []
+        for told in waiters:
+            told()
+
+    def on_leaving(self, told: Callable[[], None]) -> None:
+        """Call `told` once, when it is told to go: at once if it was."""
+        if self.leaving:
+            told()
+        else:
+            self._told_to_go.append(told)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRef:
+    """Where a plugin ref is answered now: the process, the handle inside it, and what its type declares."""
+
+    generation: Generation
+    handle: tuple[int, int]
+    declaration: TypeDeclaration

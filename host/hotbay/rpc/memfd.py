@@ -9,6 +9,8 @@ plugin opens the file. An output area is written by the plugin; the host copies 
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 F_SEAL_FUTURE_WRITE: Final = 0x10
@@ -64,6 +66,17 @@ class SharedArea:
             os.close(self.descriptor)
             self.descriptor = -1
             self.memory.close()
+
+
+def duplicated(descriptors: Sequence[int]) -> tuple[int, ...]:
+    """A descriptor more for each, all or none. Raises OSError."""
+    with ExitStack() as made:
+        copies = []
+        for descriptor in descriptors:
+            copies.append(os.dup(descriptor))
+            made.callback(os.close, copies[-1])
+        made.pop_all()
+    return tuple(copies)
 
 
 def _reopened(descriptor: int) -> int:

@@ -14,10 +14,10 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from hotbay_sdk.protocol import Connection, Event, LinkState, Role, Value
-from hotbay_sdk.protocol.messages import MAX_HOST_CALLS
+from hotbay_sdk.protocol.messages import ENDLESS_MS, MAX_HOST_CALLS
 
 from hotbay.errors import HostError, PluginFault
 
@@ -37,7 +37,26 @@ MSG_CMSG_CLOEXEC: Final = 0x40000000
 SILENT_FRAME_S: Final = 1.0
 """A frame begun and then silent for this long, or the oldest call's deadline if longer, is a violation."""
 
+ENDLESS_S: Final = ENDLESS_MS / 1e3
+"""Deadline of a call that goes on until it is cancelled: nothing waits for its end."""
+
 Outcome: TypeAlias = "Value | HostError"
+
+
+class Channel(Protocol):
+    """The host's ends of one process's links, all non-blocking."""
+
+    @property
+    def call_in_fd(self) -> int:
+        """Readable end of the pipe on which the plugin answers."""
+
+    @property
+    def call_out_fd(self) -> int:
+        """Writable end of the pipe on which the host calls."""
+
+    @property
+    def control(self) -> socket.socket:
+        """The control socket."""
 
 
 class Call:
@@ -54,6 +73,11 @@ class Call:
         self.deadline_s = deadline_s
         self.timer: asyncio.TimerHandle | None = None
         self.stuck: asyncio.TimerHandle | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether an answer is due at some time: a process that is silent may be working at it."""
+        return self.deadline_s < ENDLESS_S
 
     def free(self) -> None:
         """The plugin is no longer busy with it."""
@@ -321,7 +345,7 @@ class Wire:
     def _watch_frame(self) -> None:
         if self._frame_timer is not None:
             self._frame_timer.cancel()
-        oldest = max((call.deadline_s for call in self.calls.values()), default=0.0)
+        oldest = max((call.deadline_s for call in self.calls.values() if call.ends), default=0.0)
         self._frame_timer = self._loop.call_later(max(SILENT_FRAME_S, oldest), self._on_silent_frame)
 
     def _on_silent_frame(self) -> None:

@@ -86,6 +86,10 @@ class RemoteCall(ABC):
         """Most cycles that one call may carry with `rows` endpoints."""
         return MAX_BATCH
 
+    def scores_bytes(self, requests: int, rows: int) -> int:
+        """Length of the scores in a reply to so many requests; 0 if it has none."""
+        return 0
+
     @abstractmethod
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
         """Arguments for the batch, and the longest reply to take (None: the method's own limit)."""

@@ -88,7 +88,11 @@ class _Compiler:
                 if ref.dormant
                 and ref.generation is None
                 and ref.plugin_id is not None
-                and (ref.name in named or ref.declaration is None or any(ref.has(point) for point in everywhere))
+                and (
+                    ref.name in named
+                    or (ref.declaration is None and not ref.data)
+                    or any(ref.has(point) for point in everywhere)
+                )
             )
         )
 
@@ -131,7 +135,8 @@ class _Compiler:
         entries = tuple(
             ProfileEntryPlan(ref.name, None, ref.place)
             for ref in self._given.refs
-            if any(ref.has(point) for point in wanted) or (ref.plugin_id is not None and ref.declaration is None)
+            if any(ref.has(point) for point in wanted)
+            or (ref.plugin_id is not None and ref.declaration is None and not ref.data)
         )
         return ProfileInput("default", entries)
 
@@ -154,7 +159,7 @@ class _Compiler:
                 continue
             weight = self._weight(profile, entry)
             if ref.plugin_id is not None and ref.generation is None:
-                absent += self._absent(ref, weight)
+                absent += self._absent(profile, entry, ref, weight)
                 continue
             self._sort_entry(profile, entry, ref, weight, filters, scorers, pickers)
         picker = self._picker(profile, pickers)
@@ -196,18 +201,24 @@ class _Compiler:
             scorers.append((ref, weight))
         if ref.has(Point.PICK):
             pickers.append(ref)
+        self._check_entry(profile, entry, ref)
+
+    def _check_entry(self, profile: ProfileInput, entry: ProfileEntryPlan, ref: RefPlan) -> None:
         if not any(ref.has(p) for p in (Point.FILTER, Point.SCORE, Point.PICK, Point.PROFILE_HANDLER)):
             self._problem(
                 "CONFIG_INVALID",
                 f"profile '{profile.name}': '{ref.name}' of type '{ref.type}' is no filter, scorer or picker",
                 entry.place,
-                hint="producers and learners act by being listed under plugins; take the line out of the profile",
+                hint="producers, learners and types of the data layer act by being listed under plugins; take the line out "
+                "of the profile",
             )
 
-    def _absent(self, ref: RefPlan, weight: float) -> list[Binding]:
+    def _absent(self, profile: ProfileInput, entry: ProfileEntryPlan, ref: RefPlan, weight: float) -> list[Binding]:
         """Bindings of a ref without a process. Without a declaration its point is unknown: it counts as a scorer."""
-        points = [p for p in (Point.FILTER, Point.SCORE, Point.PICK) if ref.has(p)]
-        return [self._bind(ref, point, weight) for point in points or [Point.SCORE]]
+        if ref.declaration is None:
+            return [self._bind(ref, Point.SCORE, weight)]
+        self._check_entry(profile, entry, ref)
+        return [self._bind(ref, p, weight) for p in (Point.FILTER, Point.SCORE, Point.PICK) if ref.has(p)]
 
     def _picker(self, profile: ProfileInput, pickers: Sequence[RefPlan]) -> Picker:
         if len(pickers) > 1:

@@ -23,9 +23,11 @@ from hotbay.scheduling.batch import LastGood
 from hotbay.scheduling.binding import Binding, Policy
 from hotbay.scheduling.builtin import SPREAD
 from hotbay.scheduling.calls import RemoteCall
+from hotbay.scheduling.candidates import Candidates
 from hotbay.scheduling.decision import Arm, Decision, Picked, Rejected
 from hotbay.scheduling.plan import Plan, Profile
 from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.shares import Shares
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -82,6 +84,7 @@ class Cycle:
 
     __slots__ = (
         "_asks_handler",
+        "_candidates",
         "_done",
         "_phase",
         "_picks",
@@ -90,6 +93,7 @@ class Cycle:
         "_rejected",
         "_rng",
         "_rounds",
+        "_shares",
         "_stage",
         "answered",
         "arm",
@@ -120,13 +124,15 @@ class Cycle:
         picks: BatchPicks,
         last_good: LastGood,
         rng: np.random.Generator,
+        shares: Shares,
+        candidates: Candidates,
         begun_s: float = 0.0,
         arm: Arm | None = None,
     ) -> None:
         self.plan = plan
         self.snapshot = snapshot
         self.request = request
-        self.mask: Mask = snapshot.live
+        self.mask: Mask = candidates.base
         self.totals: Floats | None = None
         self.data: dict[str, Floats | float] = {}
         self.picked: list[int] | None = None
@@ -141,6 +147,8 @@ class Cycle:
         self.waiting = 0
         self.ended = False
         self._asks_handler = plan.handler.pick is not None
+        self._candidates = candidates
+        self._shares = shares
         self._done = done
         self._picks = picks
         self._rng = rng
@@ -159,6 +167,11 @@ class Cycle:
     def rejected(self) -> Rejected | None:
         """The refusal, once a fail_closed binding or an empty set decided it."""
         return self._rejected
+
+    @property
+    def probe(self) -> int | None:
+        """The row that this cycle is to try again, if any."""
+        return self._candidates.probe
 
     def degrade(self, binding: Binding, reason: str) -> None:
         """A failure policy decides: note it once per ref and reason, and apply what is not the same as doing nothing."""
@@ -249,7 +262,7 @@ class Cycle:
 
     def _start_profile(self) -> None:
         self._profile = self.plan.profiles[self._queue.pop(0)]
-        self.mask = self.snapshot.live
+        self.mask = self._candidates.base
         self.totals = None
         self.picked = None
         self._stage = 0
@@ -259,8 +272,12 @@ class Cycle:
 
     def _run(self) -> Sequence[RemoteCall]:
         profile = self._current()
-        if self.mask is not self.snapshot.live and not self.mask.any():
-            return self._profile_ends(None)
+        if self.mask is not self._candidates.base and not self.mask.any():
+            if not self._candidates.widen():
+                return self._profile_ends(None)
+            self._queue.insert(0, profile.name)
+            self._start_profile()
+            return ()
         if self._stage < len(profile.stages):
             self._stage += 1
             return profile.stages[self._stage - 1]
@@ -270,6 +287,7 @@ class Cycle:
     def _pick(self) -> Sequence[RemoteCall]:
         picker = self._current().picker
         self._phase = Phase.PICKED
+        self.mask = self._candidates.for_pick(self.mask, self._shares, self.snapshot)
         if picker.call is not None:
             return (picker.call,)
         return ()
@@ -284,7 +302,7 @@ class Cycle:
         return self._profile_ends(rows or None)
 
     def _profile_ends(self, rows: list[int] | None) -> Sequence[RemoteCall]:
-        self.results[self._current().name] = rows
+        self.results[self._current().name] = self._candidates.with_probe(rows)
         if self._queue:
             self._start_profile()
         else:
@@ -314,6 +332,7 @@ class Cycle:
                 return Rejected(500, "no-profile", "no scheduling profile was run for this request", self.arm)
             return Rejected(429, "rejected-saturated", "no endpoint is left after the filters: all are busy", self.arm)
         self._picks.add(rows[0], self.snapshot)
+        self._shares.picked(rows[0], self.snapshot)
         endpoints = [e for e in (self.snapshot.endpoints[row] for row in rows) if e is not None]
         return Picked(endpoints[0], tuple(endpoints[1:]), name, tuple(self.degraded), self.arm)
 

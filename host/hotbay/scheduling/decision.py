@@ -19,7 +19,7 @@ class Arm(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """Send the request to `endpoint`; when that one refuses the connection, to `fallbacks` in this order.
+    """Send the request to `endpoint`; when that one gives not a byte of an answer, to `fallbacks` in this order.
 
     `degraded` lists (binding, reason) for every plugin whose answer the decision had to do without.
     `arm` is None while no canary is under way.

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, cast
 
 from hotbay_sdk.protocol import Value, check_value
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
+from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX, COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
+from hotbay_sdk.protocol.handshake import is_attribute_name
 
 from hotbay.scheduling.request import BYTES_PER_TOKEN, InferenceRequest
 
@@ -46,8 +47,10 @@ def request_field(request: InferenceRequest, name: str) -> Value:
 
 
 def is_column(name: str) -> bool:
-    """Whether a declared read is an endpoint column that this host has."""
-    return name in COLUMN_FORMATS
+    """Whether a declared read is an endpoint column: one that this host has, or an attribute's, which it may have."""
+    return name in COLUMN_FORMATS or (
+        name.startswith(ATTRIBUTE_PREFIX) and is_attribute_name(name[len(ATTRIBUTE_PREFIX) :])
+    )
 
 
 def wire_columns(reads: Iterable[str]) -> tuple[str, ...]:

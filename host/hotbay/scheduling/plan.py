@@ -33,6 +33,7 @@ class RefPlan:
     parameters: Mapping[str, object]
     place: Place | None = None
     dormant: bool = False
+    data: bool = False
 
     def has(self, point: Point) -> bool:
         """Whether the ref's type answers `point`."""

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from hotbay.config.data_sources import DATA_TYPES
 from hotbay.errors import Place, Problem
 
 BUILTIN_PICKERS: Final = frozenset({"max-score-picker", "random-picker", "weighted-random-picker"})
 BUILTIN_HANDLERS: Final = frozenset({"single-profile-handler"})
-BUILTIN_DATA: Final = frozenset({"file-discovery", "metrics-data-source", "core-metrics-extractor"})
+BUILTIN_DATA: Final = DATA_TYPES
 """Types of the data layer; the scheduler does not run them."""
 BUILTIN_TYPES: Final = BUILTIN_PICKERS | BUILTIN_HANDLERS | BUILTIN_DATA
 
@@ -27,6 +28,8 @@ FIRST_PARTY_TYPES: Final = frozenset(
     }
 )
 """Types of the packages that come with the host, for a hint to who configured another source in their place."""
+SCHEDULING_TYPES: Final = BUILTIN_PICKERS | BUILTIN_HANDLERS | FIRST_PARTY_TYPES
+"""Types that are known to have no part in the data layer."""
 
 DEFAULT_PICKER: Final = "max-score-picker"
 DEFAULT_HANDLER: Final = "single-profile-handler"
@@ -36,13 +39,23 @@ DEFAULT_PRODUCERS: Final[Mapping[str, str]] = {"PrefixCacheMatchInfo": "approx-p
 
 @dataclass(frozen=True, slots=True)
 class TypeIndex:
-    """Type name -> plugin ids of the packages that provide it, in the order the packages were given."""
+    """Type name -> plugin ids of the packages that provide it, in the order the packages were given.
+
+    `data`: (plugin id, type) where a manifest says that the type sees no request.
+    """
 
     providers: Mapping[str, tuple[str, ...]]
     ranking: Mapping[str, str]
+    data: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
-    def build(cls, offers: Iterable[tuple[str, Iterable[str]]], ranking: Mapping[str, str]) -> "TypeIndex":
+    def build(
+        cls,
+        offers: Iterable[tuple[str, Iterable[str]]],
+        ranking: Mapping[str, str],
+        *,
+        data: Iterable[tuple[str, str]] = (),
+    ) -> "TypeIndex":
         """Index `(plugin id, types)` pairs; `ranking` is the HostConfig's `types`."""
         providers: dict[str, list[str]] = {}
         for plugin_id, types in offers:
@@ -50,7 +63,7 @@ class TypeIndex:
                 known = providers.setdefault(name, [])
                 if plugin_id not in known:
                     known.append(plugin_id)
-        return cls({name: tuple(ids) for name, ids in providers.items()}, dict(ranking))
+        return cls({name: tuple(ids) for name, ids in providers.items()}, dict(ranking), frozenset(data))
 
     def resolve(self, type_name: str, place: Place | None) -> str | Problem | None:
         """Plugin id that provides the type, None for a host built-in, or the problem to report."""

@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hotbay_sdk.protocol import ErrorCode, Method, ValueRefusedError
 
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.errors import HostError
-from hotbay.rpc.client import UnsendableError
+from hotbay.rpc.faults import UnsendableError
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import request_columns
 from hotbay.scheduling.calls import MAX_BATCH, Lane, RemoteCall
 from hotbay.scheduling.cycle import Cycle
+from hotbay.scheduling.outputs import OutputAreas, Region
 from hotbay.scheduling.plan import Learner
+from hotbay.scheduling.shared_view import PassedAreas, SharedColumns, wire_name
 from hotbay.scheduling.statistics import HOST_ERROR, CallCounters
 from hotbay.scheduling.window import Advance, Asker, Watcher, Window
 
@@ -23,18 +25,41 @@ Notice = tuple[Cycle, list[str]]
 """A decided cycle, and the ids of the endpoints it chose."""
 
 
+def _in_frame(snapshot: Snapshot, columns: tuple[str, ...]) -> dict[str, bytes]:
+    there = {name: snapshot.columns[name] for name in columns if name in snapshot.columns}
+    named = {name: wire_name(name, column) for name, column in there.items()}
+    return {shown: snapshot.column_bytes(name) for name, shown in named.items() if shown is not None}
+
+
 class Remote:
     """All windows of one generation, and what its process already knows of the endpoints."""
 
-    __slots__ = ("_advance", "_loop", "_notices", "_sent", "_watcher", "_windows", "counters", "generation")
+    __slots__ = (
+        "_advance",
+        "_areas",
+        "_loop",
+        "_notices",
+        "_outputs",
+        "_sent",
+        "_sure",
+        "_watcher",
+        "_windows",
+        "counters",
+        "generation",
+    )
 
-    def __init__(self, generation: Generation, *, counters: CallCounters, advance: Advance) -> None:
+    def __init__(
+        self, generation: Generation, *, counters: CallCounters, advance: Advance, shared: SharedColumns | None = None
+    ) -> None:
         self.generation = generation
         self.counters = counters
         self._advance = advance
         self._loop = asyncio.get_running_loop()
         self._windows: dict[Lane, Window] = {}
         self._sent: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
+        self._areas = None if shared is None else PassedAreas(generation, shared)
+        self._outputs = None if shared is None else OutputAreas(generation, shared.next_number)
+        self._sure = False
         self._notices: dict[Learner, list[Notice]] = {}
         self._watcher: Watcher | None = None
 
@@ -67,22 +92,44 @@ class Remote:
         for window in self._windows.values():
             window.abandoned()
 
-    def view(self, snapshot: Snapshot, columns: tuple[str, ...]) -> list[object]:
-        """The view argument: ids and columns only when this process does not hold them yet."""
+    @property
+    def groups(self) -> Collection[str]:
+        """The groups of shared columns that its calls have asked for."""
+        return () if self._areas is None else self._areas.groups
+
+    def view(self, snapshot: Snapshot, columns: tuple[str, ...], *, one_way: bool = False) -> list[object]:
+        """The view argument: ids and columns only when this process does not hold them yet.
+
+        Columns that this host does not have are left out. `one_way`: nobody could say that an area was overwritten.
+        """
         epoch, membership, held = self._sent
         ids = None if membership == snapshot.membership else list(snapshot.ids)
-        values = None
+        values, areas = None, None
         # A view of another epoch takes the place of the one that is held, columns and all, also when it brings none.
         kept = held if epoch == snapshot.epoch else ()
         if columns != kept and not set(columns) <= set(kept):
-            values = {name: snapshot.column_bytes(name) for name in columns}
+            if self._areas is not None and not one_way and not self._sure:
+                areas = self._areas.find(snapshot, columns)
+            values = _in_frame(snapshot, columns) if areas is None else None
             kept = tuple(sorted({*kept, *columns}))
+            self._sure = False
         self._sent = (snapshot.epoch, snapshot.membership, kept)
-        return [snapshot.epoch, snapshot.rows, snapshot.membership, ids, values]
+        view: list[object] = [snapshot.epoch, snapshot.rows, snapshot.membership, ids, values]
+        return view if areas is None else [*view, areas]
+
+    def region(self, scores_bytes: int) -> Region | None:
+        """Where the process is to write the scores of the next call; None if they are to be in its reply."""
+        return None if self._outputs is None else self._outputs.region(scores_bytes)
+
+    def close(self) -> None:
+        """No call follows: let go of the memory that its process writes, once the process is done with it."""
+        if self._outputs is not None:
+            self._outputs.close()
 
     def forget_view(self) -> None:
-        """A call failed: what the process holds is not certain, send everything again."""
+        """A call failed: what the process holds is not certain, send everything again, the columns in the call itself."""
         self._sent = (-1, -1, ())
+        self._sure = True
 
     def learn(self, learner: Learner, cycle: Cycle, targets: list[str]) -> None:
         """Tell a learner of a decision, together with the others of this tick."""
@@ -112,7 +159,7 @@ class Remote:
         snapshot = entries[-1][0].snapshot
         requests = request_columns([cycle for cycle, _ in entries], learner.fields, ())
         targets = [ids for _, ids in entries]
-        args = [learner.handle, self.view(snapshot, learner.columns), requests, targets]
+        args = [learner.handle, self.view(snapshot, learner.columns, one_way=True), requests, targets]
         self.generation.client.notify(Method.PRE_REQUEST, args, epoch=snapshot.epoch)
 
     def _not_sent(self, learner: Learner, entries: Sequence[Notice], code: str) -> None:

@@ -37,6 +37,7 @@ class InferenceRequest:
         fairness_id: whose share the request counts against.
         stream: the client asked for server-sent events.
         tenant: whose endpoints and profiles apply.
+        avoid: ids of endpoints that failed it already, and are not to be picked.
     """
 
     id: str
@@ -51,6 +52,7 @@ class InferenceRequest:
     fairness_id: str = ""
     stream: bool = False
     tenant: str = "default"
+    avoid: frozenset[str] = frozenset()
     _prompt: str | None = field(default=None, init=False, repr=False, compare=False)
     _hashes: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -13,7 +13,7 @@ or a mirror does changes no decision; without a rollout a request costs none of 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -22,9 +22,10 @@ import numpy as np
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.arms import Arms, CanaryPlan, Shadow, in_canary
-from hotbay.scheduling.batch import LastGood, Tally
+from hotbay.scheduling.batch import LastGood, Tally, complaint_text
 from hotbay.scheduling.binding import Policy
 from hotbay.scheduling.calls import RemoteCall
+from hotbay.scheduling.candidates import EVERYBODY, Admission, Candidates
 from hotbay.scheduling.cycle import BatchPicks, Cycle
 from hotbay.scheduling.decision import Arm, Decision, Picked, Rejected
 from hotbay.scheduling.holding import Held
@@ -33,6 +34,8 @@ from hotbay.scheduling.plan import Plan
 from hotbay.scheduling.remote import Remote
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.shadowing import Copier
+from hotbay.scheduling.shared_view import SharedColumns
+from hotbay.scheduling.shares import Shares
 from hotbay.scheduling.statistics import ArmCounters, CallCounters, CallStatistics
 from hotbay.scheduling.window import Asker
 
@@ -79,6 +82,7 @@ class Router:
         snapshots: Snapshots,
         observer: Observer,
         *,
+        admission: Admission = EVERYBODY,
         seed: int | None = None,
         wake_within_s: float = WAKE_WITHIN_S,
     ) -> None:
@@ -88,10 +92,13 @@ class Router:
         self._observer = observer
         self._loop = asyncio.get_running_loop()
         self._rng = np.random.default_rng(seed)
+        self._admission = admission
+        self._shares = Shares()
         self._picks = BatchPicks()
         self._picks_reset_due = False
         self._plan: Plan | None = None
         self._remotes: dict[int, Remote] = {}
+        self._shared = SharedColumns()
         self._cycles: dict[int, Cycle] = {}
         self._last_good: LastGood = {}
         self._counters: dict[int, CallCounters] = {}
@@ -108,7 +115,7 @@ class Router:
         self._retired: set[int] = set()
         """Generations that were retired while plans still name them; such a plan does not bring them back."""
         self._seen: Snapshot | None = None
-        self._any_live = False
+        self._all_live: Candidates | None = None
 
     @property
     def plan(self) -> Plan | None:
@@ -148,7 +155,9 @@ class Router:
             if generation.number in self._retired:
                 continue
             kept[generation.number] = self._remotes.get(generation.number) or self._remote(generation)
+        self._let_go(self._remotes.keys() - kept.keys())
         self._remotes = kept
+        self._shared.keep({group for remote in kept.values() for group in remote.groups})
         self._set_shadows(plan, shadows, plans)
         self._mirrors = Mirrors(mirrors)
         self._set_canary(canary)
@@ -161,7 +170,11 @@ class Router:
 
     def _remote(self, generation: Generation) -> Remote:
         counters = self._counters.setdefault(generation.number, CallCounters(self._observer))
-        return Remote(generation, counters=counters, advance=self._answered)
+        return Remote(generation, counters=counters, advance=self._answered, shared=self._shared)
+
+    def _let_go(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._remotes[number].close()
 
     def _set_shadows(self, plan: Plan, shadows: Sequence[Shadow], plans: Sequence[Plan]) -> None:
         for remote in self._remotes.values():
@@ -189,6 +202,14 @@ class Router:
         """Calls of a generation since it was first published; None when it is unknown or retired."""
         counters = self._counters.get(generation)
         return None if counters is None else counters.read()
+
+    def called(
+        self, generation: int, point: str, ref: str, *, duration_s: float, code: str = "", complaint: str = ""
+    ) -> None:
+        """Count a call that is no part of a decision, as one of the data layer; with `code` it failed."""
+        counters = self._counters.get(generation)
+        if counters is not None:
+            counters.called(point, ref, duration_s, code, complaint_text(code, complaint))
 
     def complaint(self, generation: int) -> str:
         """Code and text of the generation's last failure; empty without one. A plugin's words, cut and printable."""
@@ -263,8 +284,15 @@ class Router:
         """
         if generation in self._remotes:
             self._retired.add(generation)
+        self._let_go({generation} & self._remotes.keys())
         self._remotes.pop(generation, None)
         self._counters.pop(generation, None)
+
+    def close(self) -> None:
+        """No request follows: let go of the memory that plugins read. What they have they keep."""
+        self._let_go(self._remotes)
+        self._remotes.clear()
+        self._shared.keep(())
 
     def decide(self, request: InferenceRequest, done: Callable[[Decision], None]) -> None:
         """Decide for one request; `done` is called exactly once, now or later on this loop.
@@ -280,9 +308,8 @@ class Router:
         if plan is None:
             _refuse(request, done, Rejected(503, "not-ready", "no scheduling plan is published yet"))
             return
-        if snapshot is not self._seen:
-            self._seen, self._any_live = snapshot, bool(snapshot.live.any())
-        if not self._any_live:
+        candidates = self._candidates(request, snapshot)
+        if candidates is None:
             refused = Rejected(503, "rejected-no-endpoints", "no endpoint is known that may take requests")
             _refuse(request, done, refused)
             return
@@ -300,11 +327,27 @@ class Router:
             picks=self._picks,
             last_good=last_good,
             rng=self._rng,
+            shares=self._shares,
+            candidates=candidates,
             begun_s=time.perf_counter(),
             arm=arm,
         )
         self._cycles[id(request)] = cycle
         self._advance(cycle)
+
+    def _candidates(self, request: InferenceRequest, snapshot: Snapshot) -> Candidates | None:
+        """Where the request may go before anybody is asked; None when there is no such place."""
+        if snapshot is not self._seen:
+            self._seen = snapshot
+            self._all_live = Candidates(snapshot) if snapshot.live.any() else None
+        admission, avoid = self._admission, request.avoid
+        probe = None if avoid else admission.probe()
+        if probe is None and not avoid and not admission.ejected:
+            return self._all_live
+        candidates = Candidates(snapshot, probe=probe, avoid=avoid, ejected=admission.ejected)
+        if probe is not None and candidates.probe is None:
+            self._admission.unused(probe)
+        return candidates if candidates.base.any() or candidates.widen() else None
 
     def cancel(self, request: InferenceRequest) -> None:
         """The client has left: end the request's decision now, if it is being decided.
@@ -375,6 +418,7 @@ class Router:
             self._picks_reset_due = True
             self._loop.call_soon(self._reset_picks)
         decision = cycle.finish(self._report)
+        self._settle_probe(cycle, decision)
         if not cycle.plan.numbers.issuperset(cycle.answered):
             self.mixed += 1
             self._observer.mixed_cycle()
@@ -383,6 +427,14 @@ class Router:
             self._count(cycle, cycle.arm, decision)
         if cycle.plan.learners and isinstance(decision, Picked):
             self._teach(cycle, [decision.endpoint.id])
+
+    def _settle_probe(self, cycle: Cycle, decision: Decision) -> None:
+        """A probe that filters kept out, or that was refused, is somebody else's."""
+        if cycle.probe is None:
+            return
+        endpoint_id = cycle.snapshot.ids[cycle.probe]
+        if isinstance(decision, Rejected) or decision.endpoint.id != endpoint_id:
+            self._admission.unused(endpoint_id)
 
     def _count(self, cycle: Cycle, arm: Arm, decision: Decision) -> None:
         counters = self._arms.get(arm)

@@ -55,6 +55,10 @@ class RunCall(RemoteCall):
         """Most cycles of a batch: 64, less where the scores would pass 1 MiB."""
         return max(1, min(MAX_BATCH, MAX_ARRAYS_BYTES // max(1, 4 * rows * len(self.scorers))))
 
+    def scores_bytes(self, requests: int, rows: int) -> int:
+        """S × B × E float32."""
+        return 4 * len(self.scorers) * requests * rows
+
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
         """Arguments of `run`."""
         rows = cycles[0].snapshot.rows
@@ -112,7 +116,7 @@ class RunCall(RemoteCall):
         if not self.scorers:
             return None
         rows = cycles[0].snapshot.rows
-        expected = 4 * len(self.scorers) * len(cycles) * rows
+        expected = self.scores_bytes(len(cycles), rows)
         if not isinstance(raw, bytes) or len(raw) != expected:
             raise BadResultError(f"run: expected {expected} bytes of scores, found {describe_size(raw)}")
         return np.frombuffer(raw, dtype="<f4").reshape(len(self.scorers), len(cycles), rows)

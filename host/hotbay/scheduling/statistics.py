@@ -243,6 +243,14 @@ class CallCounters:
             self.failed_batches += 1
         self.unanswered()
 
+    def called(self, point: str, ref: str, duration_s: float, code: str, complaint: str) -> None:
+        """One call that is no part of a decision has ended; with `code` it failed, and `complaint` says how."""
+        if code:
+            self.plugin_error(point, ref, code)
+            if self._blamed:
+                self.complaint = complaint
+        self.answered(1, duration_s)
+
     def forgive(self) -> None:
         """What was told since the last request is not the plugin's doing."""
         self._errors = self._bad = self._misses = self._refused = 0

@@ -20,7 +20,7 @@ from hotbay_sdk.protocol import ErrorCode, Method, Value, ValueRefusedError
 
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.errors import HostError
-from hotbay.rpc.client import UnsendableError
+from hotbay.rpc.faults import UnsendableError
 from hotbay.rpc.leases import Generation
 from hotbay.rpc.limits import Answer, Breaker
 from hotbay.rpc.wire import Outcome
@@ -28,6 +28,7 @@ from hotbay.scheduling.batch import BadResultError, complaint_text, first_error
 from hotbay.scheduling.calls import RemoteCall
 from hotbay.scheduling.copies import CycleCopy
 from hotbay.scheduling.cycle import Cycle
+from hotbay.scheduling.outputs import Region
 from hotbay.scheduling.statistics import BREAKER_OPEN, HOST_ERROR, CallCounters
 
 logger = logging.getLogger(__name__)
@@ -64,11 +65,26 @@ class Views(Protocol):
     def forget_view(self) -> None:
         """Send everything again."""
 
+    def region(self, scores_bytes: int) -> Region | None:
+        """Where the process is to write the next call's scores."""
+
 
 class Flight:
     """A batch that is out, and the client's callback for it: a slotted object is cheaper than closures here."""
 
-    __slots__ = ("_window", "again", "batch", "cancelled", "cycles", "freed", "late", "sent_s", "stream")
+    __slots__ = (
+        "_window",
+        "again",
+        "answered",
+        "batch",
+        "cancelled",
+        "cycles",
+        "freed",
+        "late",
+        "region",
+        "sent_s",
+        "stream",
+    )
 
     def __init__(self, window: "Window", batch: list[tuple[Asker, RemoteCall]], cycles: list[Asker]) -> None:
         self._window = window
@@ -79,15 +95,29 @@ class Flight:
         self.cancelled = False
         self.late = False
         self.freed = False
+        self.answered = False
         self.stream = 0
         self.sent_s = 0.0
+        self.region: Region | None = None
+        """Where the plugin writes its scores: nobody else's until the plugin is done, and what it wrote is taken."""
 
     def __call__(self, outcome: Outcome) -> None:
         self._window.answer(self, outcome)
+        self.answered = True
+        if self.freed:
+            self.give_back()
 
     def free(self) -> None:
         """The plugin is done with it, in time or late."""
         self._window.freed(self)
+        if self.answered:
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Let other calls have the region."""
+        if self.region is not None:
+            self.region.give_back()
+            self.region = None
 
 
 class Window:
@@ -218,23 +248,10 @@ class Window:
         return batch
 
     def _send(self, batch: list[tuple[Asker, RemoteCall]], *, again: bool = False) -> None:
-        call = batch[0][1]
-        cycles = [cycle for cycle, _ in batch]
-        snapshot = cycles[0].snapshot
-        flight = Flight(self, batch, cycles)
+        flight = Flight(self, batch, [cycle for cycle, _ in batch])
         flight.again = again
         try:
-            view = self._views.view(snapshot, call.columns) if call.sends_view else []
-            args, limit = call.encode(cycles, view)
-            flight.stream = self._generation.client.start_call(
-                call.method,
-                args,
-                deadline_s=call.deadline_s,
-                done=flight,
-                freed=flight.free,
-                reply_limit_bytes=limit,
-                epoch=snapshot.epoch,
-            )
+            self._start(flight, batch[0][1])
         except (UnsendableError, ValueRefusedError):
             self._send_singly(batch, str(ErrorCode.FRAME_TOO_LARGE))
         except HostError as error:
@@ -246,6 +263,27 @@ class Window:
         else:
             flight.sent_s = time.perf_counter()
             self._out.append(flight)
+
+    def _start(self, flight: Flight, call: RemoteCall) -> None:
+        cycles, snapshot = flight.cycles, flight.cycles[0].snapshot
+        view = self._views.view(snapshot, call.columns) if call.sends_view else []
+        args, limit = call.encode(cycles, view)
+        flight.region = self._views.region(call.scores_bytes(len(cycles), snapshot.rows))
+        if flight.region is not None:
+            args.append(flight.region.place)
+        try:
+            flight.stream = self._generation.client.start_call(
+                call.method,
+                args,
+                deadline_s=call.deadline_s,
+                done=flight,
+                freed=flight.free,
+                reply_limit_bytes=limit,
+                epoch=snapshot.epoch,
+            )
+        finally:
+            if not flight.stream:
+                flight.give_back()
 
     def _send_singly(self, batch: list[tuple[Asker, RemoteCall]], reason: str) -> None:
         """A request of the batch cannot cross: send each alone; one that is alone takes the failure policy."""
@@ -290,6 +328,8 @@ class Window:
 
     def _apply(self, flight: Flight, result: Value) -> None:
         call, cycles = flight.batch[0][1], flight.cycles
+        if flight.region is not None:
+            result = flight.region.taken(result)
         try:
             good = call.apply(cycles, result, self._counters)
         except BadResultError as error:

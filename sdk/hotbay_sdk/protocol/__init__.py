@@ -36,22 +36,18 @@ from hotbay_sdk.protocol.frames import (
     FrameType,
     encode_frame,
 )
+from hotbay_sdk.protocol.handshake import Armed, DataDeclaration, Hello, Ready, TypeDeclaration, Welcome
 from hotbay_sdk.protocol.messages import (
     METHODS,
-    Armed,
     CallError,
     CallMeta,
     ErrorCode,
     Executed,
-    Hello,
     Link,
     MalformedMessageError,
     Method,
     MethodSpec,
-    Ready,
     Streams,
-    TypeDeclaration,
-    Welcome,
 )
 from hotbay_sdk.protocol.values import Value, ValueRefusedError, check_value
 
@@ -70,6 +66,7 @@ __all__ = [
     "CancelReceived",
     "Connection",
     "CreditReceived",
+    "DataDeclaration",
     "DataDropped",
     "DataEnded",
     "DataReceived",

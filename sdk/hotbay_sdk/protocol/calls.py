@@ -6,7 +6,7 @@ is row 0). B is the number of requests of a batch, E the number of rows of the e
 =================  ==========================================================  =============================
 method             arguments                                                   result
 =================  ==========================================================  =============================
-run                steps, view, candidates, requests                           [bits, scores, errors]
+run                steps, view, candidates, requests, region where there is one  [bits, scores, errors]
 pick               handle, view, candidates, totals, requests, n               [rows, errors]
 produce            handle, view, candidates, requests                          [data, errors]
 profile_pick       handle, requests (B = 1), profile names, results so far     names
@@ -17,7 +17,8 @@ configure          {create: [{handle, name, type, parameters}], drop: [handle]} 
 
 `steps` is a list of [point, handle]: filters first, then scorers. Filters narrow the candidates for
 what follows in the same call. `bits` is B x ceil(E/8) bytes, nil without a filter step; `scores` is
-S x B x E float32 of the S scorer steps, in their order. `candidates` is nil (every row), one row of
+S x B x E float32 of the S scorer steps, in their order, or the length in bytes of those that were written to
+the call's region, [area, offset, bytes]. `candidates` is nil (every row), one row of
 bits shared by the batch, or B rows. `errors` is a list of [step, request, error map], request -1 for
 the whole batch; scores of a failed request are zero, and a failed filter
 narrows nothing. `totals` is B x E float32. `rows` of a pick is one
@@ -35,6 +36,7 @@ from hotbay_sdk.protocol.messages import MalformedMessageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Final
 
     from hotbay_sdk.protocol.values import Value
@@ -61,6 +63,15 @@ COLUMN_FORMATS: Final = {
     "endpoint.slow_start": "f",
 }
 """Numeric endpoint columns and their struct formats: f is float32 (unknown = NaN), q is int64 (unknown = -1)."""
+
+ATTRIBUTE_PREFIX: Final = "attribute."
+"""Begins the names of columns that hold an attribute of endpoints, as declared by who makes it."""
+INT64_SUFFIX: Final = "/i64"
+"""Ends the wire name of an attribute's column of int64; one of float32 has the name that types declare. So an
+attribute whose own name ends like this never crosses as a column."""
+
+ITEM_BYTES: Final = {"f": 4, "q": 8}
+"""Bytes of one row of a column, by format."""
 
 REQUEST_FIELDS: Final = frozenset(
     {
@@ -90,11 +101,44 @@ REQUEST_SCOPE = "/request"
 """Ends the wire name of a data column that has one number per request instead of one per row."""
 
 
+def is_column(name: str) -> bool:
+    """Whether a name that a type reads is an endpoint column."""
+    return name in COLUMN_FORMATS or name.startswith(ATTRIBUTE_PREFIX)
+
+
+def column_format(wire_name: str) -> str | None:
+    """Format of a column by its name on the wire; None for a name of no column that this version knows."""
+    if wire_name.startswith(ATTRIBUTE_PREFIX):
+        return "q" if wire_name.endswith(INT64_SUFFIX) else "f"
+    return COLUMN_FORMATS.get(wire_name)
+
+
+def written_column(name: str, figures: Iterable[float | None]) -> tuple[str, str] | None:
+    """Wire name and format of a declared column whose figures somebody wrote down, None for an unknown one.
+
+    An attribute's is of int64 where all are whole numbers; None for one that has none, or that never crosses.
+    """
+    code = COLUMN_FORMATS.get(name)
+    if code is not None:
+        return name, code
+    given = [figure for figure in figures if figure is not None]
+    if not given or name.endswith(INT64_SUFFIX):
+        return None
+    whole = all(type(figure) is int and -(2**63) <= figure < 2**63 for figure in given)
+    return (name + INT64_SUFFIX, "q") if whole else (name, "f")
+
+
+def declared_name(wire_name: str) -> str:
+    """The name by which types declare a column of the wire."""
+    return wire_name.removesuffix(INT64_SUFFIX) if wire_name.startswith(ATTRIBUTE_PREFIX) else wire_name
+
+
 class View(NamedTuple):
     """The endpoint view that a call refers to.
 
     `ids` and `columns` are nil when the process already holds those of this membership and epoch.
-    A row whose id is "" is free: it is never a candidate.
+    A row whose id is "" is free: it is never a candidate. `areas`, left out where there are none, is a list of
+    [area, slot, stamp]: where the columns lie in memory that the process was passed.
     """
 
     epoch: int
@@ -102,13 +146,17 @@ class View(NamedTuple):
     membership: int
     ids: list[str] | None
     columns: dict[str, bytes] | None
+    areas: list[list[int]] | None = None
 
     @classmethod
     def from_wire(cls, value: Value) -> View:
         """Read the argument on the plugin's end."""
-        if not isinstance(value, list) or len(value) != len(cls._fields):
-            raise MalformedMessageError(f"a view is an array of {len(cls._fields)}")
+        if not isinstance(value, list) or len(value) not in _VIEW_LENGTHS:
+            raise MalformedMessageError("a view is an array of 5, or of 6 with areas")
         return cls(*value)  # type: ignore[arg-type]  # the plugin trusts its host for the items' types
+
+
+_VIEW_LENGTHS: Final = (5, 6)
 
 
 class Requests(NamedTuple):

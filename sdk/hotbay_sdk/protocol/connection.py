@@ -218,11 +218,13 @@ class Connection:
         parent: int = 0,
         epoch: int = 0,
         reply_limit_bytes: int | None = None,
+        descriptors: bool = False,
     ) -> tuple[int, bytes]:
         """Begin a call; return its stream id and the bytes to write.
 
         `deadline_us` counts from the peer's receipt and must be above 0. `reply_limit_bytes` is the
-        longest reply body taken, the method's limit by default. Raises `CallLimitError` when too many
+        longest reply body taken, the method's limit by default. `descriptors`: the frame's first byte
+        will carry some; only a host may send any. Raises `CallLimitError` when too many
         calls are without an answer or the ids have run out, `ValueRefusedError` for an argument
         that cannot cross; in both cases nothing has changed.
         """
@@ -241,7 +243,7 @@ class Connection:
             reply_limit_bytes = METHODS[method].reply_bytes
             if method in STREAMED_METHODS:
                 self.data.begin(method, stream, calling=True)
-        frame = encode_frame(_REQ, stream, body)
+        frame = encode_frame(_REQ, stream, body, FLAG_DESCRIPTORS if descriptors else 0)
         self._next_stream = stream + 2
         self._pending[stream] = reply_limit_bytes
         return stream, frame

@@ -1,4 +1,4 @@
-"""Methods, error codes, and the bodies of frames: what the two ends say to each other.
+"""Methods, error codes, errors and the head of calls: what the two ends say to each other after the handshake.
 
 Pure. Every `from_wire` checks shape and bounds of a value that the peer sent and raises
 `MalformedMessageError`; nothing is looked up by a name from the wire but in the tables here.
@@ -45,6 +45,10 @@ FRAME_LIMITS: Final[Mapping[int, int]] = {
 NO_DEADLINE_US: Final = 0
 MAX_HOST_CALLS: Final = 64
 """Calls of one plugin process that its host serves at a time; the next is answered with RESOURCE_EXHAUSTED."""
+
+
+ENDLESS_MS: Final = 365 * 86_400 * 1000
+"""Deadline of a call that goes on until it is cancelled: every call has one, and none is to end by it."""
 
 
 class ErrorCode(StrEnum):
@@ -101,11 +105,16 @@ class Method(IntEnum):
     PROFILE_PICK = 6
     PROFILE_PROCESS = 7
     PRE_REQUEST = 12
+    POLL_EXTRACT = 20
+    EVENT_EXTRACT = 21
+    SOURCE_NOTIFY = 22
+    DISCOVER = 23
     CONFIGURE = 30
     EXPORT_STATE = 31
     IMPORT_STATE = 32
     DUMP_STATE = 35
     CHECK_READY = 36
+    SHARE = 37
     LOG = 50
     METRIC = 51
     STORAGE_GET = 52
@@ -116,6 +125,10 @@ class Method(IntEnum):
     RECYCLE = 57
     NOW = 58
     RANDOM = 59
+
+
+DATA_METHODS: Final = frozenset({Method.POLL_EXTRACT, Method.EVENT_EXTRACT, Method.SOURCE_NOTIFY, Method.DISCOVER})
+"""Calls of the data layer, which run beside the hot ones."""
 
 
 class Streams(StrEnum):
@@ -167,11 +180,16 @@ METHODS: Final[Mapping[int, MethodSpec]] = {
         _by_host(Method.PROFILE_PICK, Link.CALL, 50, CONTROL_FRAME_BYTES),
         _by_host(Method.PROFILE_PROCESS, Link.CALL, 50, CONTROL_FRAME_BYTES),
         _by_host(Method.PRE_REQUEST, Link.CALL, 50, 0, one_way=True),
+        _by_host(Method.POLL_EXTRACT, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
+        _by_host(Method.EVENT_EXTRACT, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
+        _by_host(Method.SOURCE_NOTIFY, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
+        _by_host(Method.DISCOVER, Link.CONTROL, ENDLESS_MS, 1024, streams=Streams.REPLY),
         _by_host(Method.CONFIGURE, Link.CONTROL, 30_000, CONTROL_FRAME_BYTES),
         _by_host(Method.EXPORT_STATE, Link.CONTROL, 30_000, 64 * 1024, streams=Streams.REPLY),
         _by_host(Method.IMPORT_STATE, Link.CONTROL, 30_000, 1024, streams=Streams.REQUEST),
         _by_host(Method.DUMP_STATE, Link.CONTROL, 500, 64 * 1024),
         _by_host(Method.CHECK_READY, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
+        _by_host(Method.SHARE, Link.CONTROL, 5000, 64),
         _by_plugin(Method.LOG, 64),
         _by_plugin(Method.METRIC, 64),
         _by_plugin(Method.STORAGE_GET, HOST_CALL_BYTES),
@@ -190,11 +208,6 @@ them. Replies come from a plugin, which nobody trusts."""
 
 class MalformedMessageError(ValueError):
     """A body whose shape is not what its frame type promises."""
-
-
-def _expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise MalformedMessageError(what)
 
 
 def _cut(text: str, limit_bytes: int) -> str:
@@ -284,232 +297,3 @@ def read_meta(value: Value) -> tuple[CallMeta, list[Value]]:
         if text is not None and type(text) is not str:
             raise MalformedMessageError("trace and tenant are text or nil")
     return CallMeta(method, deadline_us, trace, tenant, attempt, parent, epoch), args  # type: ignore[arg-type]  # each field was checked above
-
-
-def _map(value: Value, what: str) -> dict[str, Value]:
-    if not isinstance(value, dict):
-        raise MalformedMessageError(f"{what} is a map")
-    return value
-
-
-def _int(body: Mapping[str, Value], key: str, default: int | None = None) -> int:
-    value = body.get(key, default)
-    if type(value) is not int or value < 0:
-        raise MalformedMessageError(f"{key} is an integer from 0 up")
-    return value
-
-
-def _str(body: Mapping[str, Value], key: str, default: str | None = None) -> str:
-    value = body.get(key, default)
-    if not isinstance(value, str):
-        raise MalformedMessageError(f"{key} is text")
-    return value
-
-
-def _strs(body: Mapping[str, Value], key: str) -> tuple[str, ...]:
-    value = body.get(key, [])
-    if not isinstance(value, list) or len(value) > MAX_NAMES:
-        raise MalformedMessageError(f"{key} is a list of at most {MAX_NAMES} names")
-    names: list[str] = []
-    for item in value:
-        if not isinstance(item, str) or not 0 < len(item) <= MAX_NAME_CHARS:
-            raise MalformedMessageError(f"{key} holds names of 1 to {MAX_NAME_CHARS} characters")
-        names.append(item)
-    return tuple(names)
-
-
-def _bool(body: Mapping[str, Value], key: str) -> bool:
-    value = body.get(key, False)
-    if not isinstance(value, bool):
-        raise MalformedMessageError(f"{key} is true or false")
-    return value
-
-
-def _versions(value: Value) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > MAX_NAMES:
-        raise MalformedMessageError(f"state_versions is a list of at most {MAX_NAMES} numbers")
-    versions: list[int] = []
-    for item in value:
-        if type(item) is not int or not 0 < item < 2**31:
-            raise MalformedMessageError("a state version is a number from 1 up")
-        versions.append(item)
-    return tuple(versions)
-
-
-MAX_CONCURRENCY: Final = 64
-"""Most overlapping calls that a type may take: each is a thread of its process."""
-MAX_NAMES: Final = 256
-MAX_NAME_CHARS: Final = 253
-
-
-class Armed(NamedTuple):
-    """Stage 0's word, before any code of the package ran: what isolation it enforced."""
-
-    incarnation: str
-    enforced: tuple[str, ...]
-
-    def to_wire(self) -> dict[str, Value]:
-        """Map of the ARMED frame."""
-        return {"incarnation": self.incarnation, "enforced": list(self.enforced)}
-
-    @classmethod
-    def from_wire(cls, value: Value) -> Armed:
-        """Read an ARMED body."""
-        body = _map(value, "ARMED")
-        return cls(_str(body, "incarnation"), _strs(body, "enforced"))
-
-
-NO_RANGE: Final = (0, 0)
-"""The range of a HELLO that names none which can be read: no host's version is in it."""
-
-
-class Hello(NamedTuple):
-    """The plugin's SDK introduces itself. `protocol` is the closed range of versions that it speaks, or `NO_RANGE`."""
-
-    protocol: tuple[int, int]
-    sdk: str
-    language: str
-    features: tuple[str, ...] = ()
-
-    def to_wire(self) -> dict[str, Value]:
-        """Map of the HELLO frame."""
-        return {
-            "protocol": list(self.protocol),
-            "sdk": self.sdk,
-            "language": self.language,
-            "features": list(self.features),
-        }
-
-    @classmethod
-    def from_wire(cls, value: Value) -> Hello:
-        """Read a HELLO body."""
-        body = _map(value, "HELLO")
-        return cls(
-            _range(body.get("protocol")),
-            _str(body, "sdk", ""),
-            _str(body, "language", ""),
-            _strs(body, "features"),
-        )
-
-
-def _range(value: Value) -> tuple[int, int]:
-    """A peer of another version may write it in any form: that is no violation, it is another version."""
-    if isinstance(value, list) and len(value) == 2:
-        low, high = value
-        if type(low) is int and type(high) is int and 0 < low <= high:
-            return low, high
-    return NO_RANGE
-
-
-class Welcome(NamedTuple):
-    """The host's answer: the version both will speak and what the process needs to begin.
-
-    `state`: the state of a predecessor follows in a call of `import_state`.
-    """
-
-    protocol: int
-    generation: int
-    seed: int
-    log_level: str = "info"
-    features: tuple[str, ...] = ()
-    state: bool = False
-
-    def to_wire(self) -> dict[str, Value]:
-        """Map of the WELCOME frame."""
-        body: dict[str, Value] = {
-            "protocol": self.protocol,
-            "generation": self.generation,
-            "seed": self.seed,
-            "log_level": self.log_level,
-            "features": list(self.features),
-        }
-        return {**body, "state": True} if self.state else body
-
-    @classmethod
-    def from_wire(cls, value: Value) -> Welcome:
-        """Read a WELCOME body."""
-        body = _map(value, "WELCOME")
-        return cls(
-            protocol=_int(body, "protocol"),
-            generation=_int(body, "generation"),
-            seed=_int(body, "seed"),
-            log_level=_str(body, "log_level", "info"),
-            features=_strs(body, "features"),
-            state=_bool(body, "state"),
-        )
-
-
-class TypeDeclaration(NamedTuple):
-    """What READY says of one plugin type.
-
-    `points`: names of the extension points it answers. `reads`: endpoint columns and request fields
-    that cross to it; others never do. `consumes`/`produces`: names of data columns, `KEY.field`.
-    `rowwise`: each endpoint's score depends on that endpoint alone. `concurrency`: calls to it that may
-    overlap. `state_versions`: forms of state that it can give to a successor and take from a
-    predecessor. `needs_restart`: other parameters need another process.
-    """
-
-    type: str
-    points: tuple[str, ...]
-    reads: tuple[str, ...] = ()
-    consumes: tuple[str, ...] = ()
-    produces: tuple[str, ...] = ()
-    rowwise: bool = False
-    concurrency: int = 1
-    state_versions: tuple[int, ...] = ()
-    needs_restart: bool = False
-
-    def to_wire(self) -> dict[str, Value]:
-        """Map of one entry of READY's `types`. What is as by default and came later than the rest is left out."""
-        body: dict[str, Value] = {
-            "type": self.type,
-            "points": list(self.points),
-            "reads": list(self.reads),
-            "consumes": list(self.consumes),
-            "produces": list(self.produces),
-            "rowwise": self.rowwise,
-            "concurrency": self.concurrency,
-        }
-        if self.state_versions:
-            body["state_versions"] = list(self.state_versions)
-        if self.needs_restart:
-            body["needs_restart"] = True
-        return body
-
-    @classmethod
-    def from_wire(cls, value: Value) -> TypeDeclaration:
-        """Read one entry of READY's `types`."""
-        body = _map(value, "a type")
-        concurrency = _int(body, "concurrency", 1)
-        _expect(0 < concurrency <= MAX_CONCURRENCY, f"concurrency is 1 to {MAX_CONCURRENCY}")
-        return cls(
-            type=_str(body, "type"),
-            points=_strs(body, "points"),
-            reads=_strs(body, "reads"),
-            consumes=_strs(body, "consumes"),
-            produces=_strs(body, "produces"),
-            rowwise=_bool(body, "rowwise"),
-            concurrency=concurrency,
-            state_versions=_versions(body.get("state_versions", [])),
-            needs_restart=_bool(body, "needs_restart"),
-        )
-
-
-class Ready(NamedTuple):
-    """The plugin's code is imported and can be configured."""
-
-    types: tuple[TypeDeclaration, ...]
-    sdk: str
-
-    def to_wire(self) -> dict[str, Value]:
-        """Map of the READY frame."""
-        return {"types": [t.to_wire() for t in self.types], "sdk": self.sdk}
-
-    @classmethod
-    def from_wire(cls, value: Value) -> Ready:
-        """Read a READY body."""
-        body = _map(value, "READY")
-        types = body.get("types")
-        if not isinstance(types, list) or len(types) > MAX_NAMES:
-            raise MalformedMessageError(f"types is a list of at most {MAX_NAMES}")
-        return cls(tuple(TypeDeclaration.from_wire(t) for t in types), _str(body, "sdk", ""))

@@ -12,7 +12,14 @@ settings.load_profile("no deadline")
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 PROJECTS = ("standard", "prefix-cache")
-SAMPLES = ("samples/least-loaded/v1", "samples/least-loaded/v2", "samples/pin-old", "samples/pin-new")
+SAMPLES = (
+    "samples/json-discovery",
+    "samples/least-loaded/v1",
+    "samples/least-loaded/v2",
+    "samples/pin-new",
+    "samples/pin-old",
+    "samples/queue-time",
+)
 
 # Test modules import the packages when they are collected, which is before any fixture could act. Samples share a
 # module name, so a test that wants one loads it by its path.

@@ -2,6 +2,8 @@
 
 import array
 import asyncio
+import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -29,6 +31,9 @@ from hotbay_sdk.protocol.frames import FLAG_DESCRIPTORS
 from hotbay_sdk.protocol.values import Encoder
 
 TIMEOUT_S = 5.0
+MADV_REMOVE = 9
+PUNCH_HOLE = 0x1 | 0x2
+"""FALLOC_FL_PUNCH_HOLE, which keeps the size."""
 
 
 async def receive(peer) -> tuple[bytes, list[int]]:
@@ -171,6 +176,29 @@ def test_snapshot_shows_what_the_host_writes_and_lets_nobody_else_write(area: Sh
             mmap.mmap(opened, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         os.close(opened)
     reader.close()
+
+
+def test_a_map_of_a_snapshot_is_never_made_writable_and_no_page_of_it_is_given_back(area: SharedArea) -> None:
+    area.memory[:5] = b"hello"
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2, *[ctypes.c_int] * 2, ctypes.c_size_t]
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    for flags in (os.O_RDONLY, os.O_RDWR):
+        opened = os.open(f"/proc/self/fd/{area.descriptor}", flags)
+        at = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, opened, 0)
+        assert libc.mprotect(at, 4096, mmap.PROT_READ | mmap.PROT_WRITE) == -1
+        assert ctypes.get_errno() == errno.EACCES
+        assert libc.madvise(at, 4096, MADV_REMOVE) == -1
+        assert libc.fallocate(opened, PUNCH_HOLE, 0, 4096) == -1
+        with pytest.raises(OSError, match=r"not permitted|Bad file descriptor"):
+            os.posix_fallocate(opened, 0, 8192)
+        libc.munmap(at, 4096)
+        os.close(opened)
+    assert area.memory[:5] == b"hello"
 
 
 @pytest.mark.parametrize(("make", "seals"), [(SharedArea.snapshot, SNAPSHOT_SEALS), (SharedArea.output, OUTPUT_SEALS)])

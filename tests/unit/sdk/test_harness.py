@@ -152,5 +152,40 @@ def test_field_that_no_request_has_is_refused(harness):
         harness.score("ref", ENDPOINTS, [{"modle": "m"}])
 
 
+@pytest.mark.parametrize(
+    ("figures", "read"),
+    [
+        ([3, 4], [3, 4]),
+        ([3, None], [3, -1]),
+        ([2**62 + 1, 0], [2**62 + 1, 0]),
+        ([0.5, 4], [0.5, 4.0]),
+        ([0.5, None], [0.5, None]),
+        ([2**63, 0], [float(2**63), 0.0]),
+        ([None, None], [None, None]),
+    ],
+)
+def test_attributes_of_endpoints_reach_the_types_that_read_them(figures, read):
+    found = []
+    attributes = Plugin("attributes")
+
+    @attributes.type("reads", reads=["attribute.hits", "attribute.odd/i64", "endpoint.waiting"])
+    class Reads(Scorer):
+        def score_batch(self, requests, endpoints):
+            found.append([None if value != value else value for value in endpoints.column("attribute.hits")])
+            assert all(map(math.isnan, endpoints.column("attribute.odd/i64")))
+            return [list(endpoints.column("endpoint.waiting"))] * len(requests)
+
+    endpoints = {
+        f"e{n}": {"waiting": 1} if f is None else {"waiting": 1, "attribute.hits": f} for n, f in enumerate(figures)
+    }
+    endpoints["e0"]["attribute.odd/i64"] = 1
+    with PluginHarness(attributes) as harness:
+        harness.configure("reads", "reads")
+        # Twice as many requests as endpoints: what is a column is no field of requests.
+        assert harness.score("reads", endpoints, [{}] * 4) == [{"e0": 1.0, "e1": 1.0}] * 4
+    assert found == [read]
+    assert [type(value) for value in found[0]] == [type(value) for value in read]
+
+
 def test_ready_without_instances(harness):
     assert harness.check_ready()

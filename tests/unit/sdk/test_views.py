@@ -8,6 +8,7 @@ import pytest
 from hotbay_sdk import Endpoint, Plugin, Scorer, UndeclaredReadError
 from hotbay_sdk._batch import Batch, take_view
 from hotbay_sdk._context import Context
+from hotbay_sdk._errors import CallFailedError
 from hotbay_sdk._instances import Instance
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS, REQUEST_FIELDS, Requests
 
@@ -43,6 +44,31 @@ def test_every_column_has_a_property(name):
     (undeclared, _) = a_batch({name: bytes(24)[: 3 * struct.calcsize(code)]}).endpoints(an_instance())
     with pytest.raises(UndeclaredReadError, match=name):
         getattr(undeclared, attribute)
+
+
+def test_an_attributes_column_has_the_format_under_which_it_came():
+    sent = {
+        "attribute.load": struct.pack("<3f", 0.5, math.nan, math.nan),
+        "attribute.hits/i64": struct.pack("<3q", 2**40, -1, -1),
+    }
+    names = ["attribute.load", "attribute.hits", "attribute.none", "attribute.hits/i64"]
+    endpoints = a_batch(sent).endpoints(an_instance(names))
+    first, last = endpoints
+    assert [first.column(name) for name in names[:2]] == [0.5, 2**40]
+    assert math.isnan(last.column("attribute.load"))
+    assert last.column("attribute.hits") == -1
+    assert [endpoints.column(name).format for name in names] == ["f", "q", "f", "f"]
+    # What nobody makes is unknown, and so is an attribute whose own name ends as int64 does on the wire.
+    assert all(math.isnan(first.column(name)) for name in names[2:])
+    with pytest.raises(UndeclaredReadError, match=r"attribute\.hits"):
+        a_batch(sent).endpoints(an_instance()).column("attribute.hits")
+
+
+def test_a_type_that_reads_attributes_alone_is_not_run_without_columns():
+    held = take_view([5, 1, 1, ["a"], None], None)
+    with pytest.raises(CallFailedError) as failed:
+        held.columns_of(an_instance(["attribute.load"]))
+    assert failed.value.error.details == {"missing": "columns"}
 
 
 @pytest.mark.parametrize("name", sorted(REQUEST_FIELDS))

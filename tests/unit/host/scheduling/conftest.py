@@ -1,6 +1,7 @@
 """A scheduler without processes: refs answered by the SDK's own dispatcher over a pair of real connections."""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import HostError, PluginFault
-from hotbay.rpc.client import UnsendableError, fault_from_wire
+from hotbay.rpc.faults import UnsendableError, fault_from_wire
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.compiler import compile_plan
@@ -101,6 +102,13 @@ class MemoryClient:
         for event in self._plugin.feed(self._host.send_notice(method, args, epoch=epoch)):
             if isinstance(event, NoticeReceived):
                 self._dispatcher.call(event.meta.method, event.args)
+
+    def share(
+        self, areas: Mapping[int, int], drop: Sequence[int], done: Callable[[object], None], *, writable: bool = False
+    ) -> None:
+        args = [list(areas), list(drop), *([list(areas)] if writable else [])]
+        refused = self._dispatcher.share(args, tuple(map(os.dup, areas.values())))
+        asyncio.get_running_loop().call_soon(done, None if refused is None else fault_from_wire(refused, self.label))
 
     @property
     def holding(self) -> int:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isnan
 
-from hotbay.datalayer.endpoint import Metrics
+import pytest
+from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.freshness import Freshness, StalePolicy
+from hotbay.scheduling.decision import Picked, Rejected
 from hotbay_sdk import Context, DataProducer, Endpoint, Endpoints, Plugin, Request, Scorer
 
 IDLE = Metrics(waiting=0.0)
@@ -186,5 +189,84 @@ def test_u24_request_that_took_its_plan_before_the_swap_is_served_while_old_hand
         bay.router.publish(plan)
         bay.router.retire(generation.number)
         assert (await bay.decide())[0].degraded == (("ref", "UNAVAILABLE"),)
+
+    in_loop(body)
+
+
+def by_queue() -> Plugin:
+    """Rates as the author guide has it: the emptier the queue the better, and what is unknown in the middle."""
+    plugin = Plugin("by-queue")
+
+    @plugin.type("queue", reads=["endpoint.waiting"])
+    class Queue(Scorer):
+        def score(self, request: Request, endpoint: Endpoint) -> float:
+            return 0.5 if isnan(endpoint.waiting) else max(0.0, 1.0 - endpoint.waiting / 10)
+
+    return plugin
+
+
+@pytest.mark.parametrize(("policy", "frozen"), [(StalePolicy.UNKNOWN, 0), (StalePolicy.IGNORE, 20)])
+def test_s11_frozen_figures_draw_nobody_unless_the_operator_says_so(
+    in_loop: Callable, policy: StalePolicy, frozen: int
+) -> None:
+    """A stands still at queue 0 for longer than the limit, B is renewed at queue 3. Alone, A serves either way."""
+
+    async def body(bay) -> None:
+        bay.store.freshness = Freshness(policy=policy)
+        bay.endpoints(a=IDLE, b=IDLE)
+        bay.plugin(by_queue(), [("queue", "queue", {})])
+        bay.publish("queue")
+        bay.store.update_metrics("default/b", Metrics(waiting=3.0), 2.1)
+        assert bay.store.publish(2.1).stale["waiting"] == 1
+        names = Counter([(await bay.names())[0] for _ in range(20)])
+        assert names == Counter(a=frozen, b=20 - frozen)
+        bay.store.delete("default/b")
+        bay.store.publish(60.0)
+        assert await bay.names(5) == ["a"] * 5
+
+    in_loop(body)
+
+
+def test_s20_endpoints_that_come_and_go_during_a_cycle_cost_no_decision(in_loop: Callable) -> None:
+    """5000 cycles; between any two turns of the loop one of four endpoints goes or comes back."""
+    churned = [EndpointMetadata(f"default/e{n}", f"e{n}", "10.0.0.1", 8000) for n in range(4)]
+
+    async def body(bay) -> None:
+        bay.endpoints(stays=IDLE, **{e.name: IDLE for e in churned})
+        bay.plugin(by_queue(), [("queue", "queue", {})])
+        bay.publish("queue")
+        loop, turn, decided = asyncio.get_running_loop(), 0, 0
+        seen: set[str] = set()
+
+        def churn() -> None:
+            nonlocal turn, churning
+            endpoint = churned[turn % 4]
+            if endpoint.id in bay.store:
+                bay.store.delete(endpoint.id)
+            else:
+                bay.store.upsert(endpoint)
+                bay.store.update_metrics(endpoint.id, Metrics(waiting=float(turn % 7)), 0.0)
+            bay.store.publish(0.0)
+            turn += 1
+            churning = loop.call_soon(churn)
+
+        churning = loop.call_soon(churn)
+        for _ in range(100):
+            known = {"stays"}
+            futures = []
+            for _ in range(50):
+                known |= {e.name for e in bay.store.snapshot.endpoints if e}
+                futures += bay.start(1)
+            for picked in await asyncio.wait_for(asyncio.gather(*futures), 5):
+                assert not isinstance(picked, Rejected)
+                assert isinstance(picked, Picked)
+                assert picked.endpoint.name in known
+                assert picked.degraded == ()
+                seen.add(picked.endpoint.name)
+                decided += 1
+        churning.cancel()
+        assert decided == 5000
+        assert turn > 100
+        assert len(seen) == 5
 
     in_loop(body)

@@ -7,6 +7,7 @@ from hotbay_sdk.protocol import (
     METHODS,
     Armed,
     CallError,
+    DataDeclaration,
     ErrorCode,
     Executed,
     Hello,
@@ -18,7 +19,17 @@ from hotbay_sdk.protocol import (
     Welcome,
 )
 from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES
-from hotbay_sdk.protocol.messages import MAX_MESSAGE_BYTES, MAX_NAME_CHARS, MAX_NAMES, MAX_TRACEBACK_BYTES, NO_RANGE
+from hotbay_sdk.protocol.handshake import (
+    ATTRIBUTE_KINDS,
+    MAX_ATTRIBUTE_CHARS,
+    MAX_ATTRIBUTES,
+    MAX_NAME_CHARS,
+    MAX_NAMES,
+    MAX_PAYLOAD_CHARS,
+    NO_DATA,
+    NO_RANGE,
+)
+from hotbay_sdk.protocol.messages import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +37,14 @@ names = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, m
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 wholes = st.integers(0, 2**63)
 state_versions = st.lists(st.integers(1, 9), max_size=3).map(tuple)
+attribute_names = st.text("az09_.:/-", min_size=1, max_size=6)
+data_declarations = st.builds(
+    DataDeclaration,
+    texts,
+    names,
+    st.dictionaries(attribute_names, st.sampled_from(ATTRIBUTE_KINDS), max_size=3),
+    texts,
+)
 declarations = st.builds(
     TypeDeclaration,
     texts,
@@ -37,6 +56,7 @@ declarations = st.builds(
     st.integers(1, 64),
     state_versions,
     st.booleans(),
+    data_declarations,
 )
 messages = st.one_of(
     st.builds(Armed, texts, names),
@@ -53,7 +73,7 @@ messages = st.one_of(
     ),
 )
 PARSERS = (Armed, Hello, Welcome, TypeDeclaration, Ready, CallError)
-keys = st.sampled_from(sorted({field for record in PARSERS for field in record._fields}))
+keys = st.sampled_from(sorted({field for record in (*PARSERS, DataDeclaration) for field in record._fields}))
 values: st.SearchStrategy[Value] = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 2**64 - 1) | st.floats() | st.text(max_size=5) | st.binary(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=6),
@@ -170,3 +190,39 @@ def test_every_method_has_a_deadline_and_limits_that_a_frame_can_carry() -> None
         assert 0 < spec.request_bytes <= MAX_FRAME_BYTES
         assert (spec.reply_bytes == 0) is spec.one_way
         assert spec.reply_bytes <= MAX_FRAME_BYTES
+
+
+def test_a_type_of_an_older_peer_declares_nothing_of_the_data_layer() -> None:
+    declared = TypeDeclaration.from_wire({"type": "a", "points": ["score"]})
+    assert declared.data == NO_DATA
+    assert not {"payload", "families", "attributes", "default_source", "data"} & declared.to_wire().keys()
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken"),
+    [
+        ({"attributes": {f"a{n}": "f32" for n in range(MAX_ATTRIBUTES)}}, True),
+        ({"attributes": {f"a{n}": "f32" for n in range(MAX_ATTRIBUTES + 1)}}, False),
+        ({"attributes": {"a" * MAX_ATTRIBUTE_CHARS: "i64"}}, True),
+        ({"attributes": {"a" * (MAX_ATTRIBUTE_CHARS + 1): "i64"}}, False),
+        ({"attributes": {"aZ0_.:/-": "value"}}, True),
+        ({"attributes": {"": "value"}}, False),
+        ({"attributes": {"ä": "value"}}, False),
+        ({"attributes": {"a b": "value"}}, False),
+        ({"attributes": {"a": "f64"}}, False),
+        ({"attributes": ["a"]}, False),
+        ({"payload": "x" * MAX_PAYLOAD_CHARS}, True),
+        ({"payload": "x" * (MAX_PAYLOAD_CHARS + 1)}, False),
+        ({"payload": 1}, False),
+        ({"families": [""]}, False),
+        ({"default_source": "x" * MAX_NAME_CHARS}, True),
+        ({"default_source": "x" * (MAX_NAME_CHARS + 1)}, False),
+    ],
+)
+def test_what_a_type_of_the_data_layer_declares_is_bounded_on_both_sides(fields: dict[str, Value], taken: bool) -> None:
+    body: dict[str, Value] = {"type": "a", "points": ["extract"], **fields}
+    if taken:
+        assert TypeDeclaration.from_wire(body).to_wire().items() >= fields.items()
+    else:
+        with pytest.raises(MalformedMessageError):
+            TypeDeclaration.from_wire(body)

@@ -1,0 +1,102 @@
+"""Which rows a cycle chooses from, beside what filters say: who is live, who is tried again, and whom to avoid. Pure.
+
+An endpoint that was ejected is not live. It is a candidate in two cases. One cycle at a time is its probe: where the filters
+leave the endpoint in, the request goes there, with what would have been picked as its fallback. And where filters leave
+nothing of what is live, they are asked again with all that were ejected: an answer that may fail is better than none.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hotbay.datalayer.snapshot import Snapshot
+from hotbay.scheduling.shares import Shares
+
+__all__ = ["EVERYBODY", "Admission", "Candidates"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Admission(Protocol):
+    """Who was ejected, and who is to be tried again."""
+
+    @property
+    def ejected(self) -> Collection[str]:
+        """Ids of endpoints that are not live only because they failed."""
+
+    def probe(self) -> str | None:
+        """The endpoint that the next request is to try. Whoever takes it sends it there, or says `unused`."""
+
+    def unused(self, endpoint_id: str) -> None:
+        """The request went elsewhere."""
+
+
+class _Everybody:
+    """Nobody is ever ejected."""
+
+    ejected: Collection[str] = ()
+
+    def probe(self) -> str | None:
+        return None
+
+    def unused(self, endpoint_id: str) -> None:
+        raise AssertionError(f"nobody was asked to try {endpoint_id}")
+
+
+EVERYBODY: Admission = _Everybody()
+
+
+class Candidates:
+    """The rows of one cycle. `base` is what its filters begin with: `snapshot.live` itself wherever that will do.
+
+    One made of a snapshot alone never changes, and may be shared by cycles.
+    """
+
+    __slots__ = ("_probes", "_spare", "base", "probe")
+
+    def __init__(
+        self, snapshot: Snapshot, *, probe: str | None = None, avoid: Iterable[str] = (), ejected: Iterable[str] = ()
+    ) -> None:
+        """`probe`, `avoid` and `ejected` are endpoint ids, of which some may be gone."""
+        self.base: Mask = snapshot.live
+        self.probe = snapshot.row_of.get(probe) if probe is not None else None
+        self._spare = [row for row in map(snapshot.row_of.get, ejected) if row is not None]
+        self._probes = False
+        if self.probe is not None:
+            self._set([self.probe], is_candidate=True)
+        avoided = [row for row in map(snapshot.row_of.get, avoid) if row is not None]
+        if avoided:
+            self._spare = [row for row in self._spare if row not in avoided]
+            self._set(avoided, is_candidate=False)
+
+    def widen(self) -> bool:
+        """Take in those that were ejected; False when that adds nobody."""
+        rows, self._spare = [row for row in self._spare if not self.base[row]], []
+        if rows:
+            self._set(rows, is_candidate=True)
+        return bool(rows)
+
+    def for_pick(self, mask: Mask, shares: Shares, snapshot: Snapshot) -> Mask:
+        """What a picker may choose from, of the rows that filters left."""
+        probe = self.probe
+        if probe is not None and mask[probe]:
+            self._probes = True
+            others = mask.copy()
+            others[probe] = False
+            if not others.any():
+                return mask
+            mask = others
+        return shares.narrowed(mask, snapshot)
+
+    def with_probe(self, rows: list[int] | None) -> list[int] | None:
+        """The rows that were picked, behind the one that is tried if the filters left it in."""
+        if not self._probes or self.probe is None:
+            return rows
+        self._probes = False
+        return [self.probe, *(row for row in rows or () if row != self.probe)]
+
+    def _set(self, rows: list[int], *, is_candidate: bool) -> None:
+        self.base = self.base.copy()
+        self.base[rows] = is_candidate
