@@ -36,6 +36,7 @@ SCORERS: Final[Mapping[str, str]] = {
 PREFIX_CACHE: Final = "prefix-cache"
 
 _ECHO_SOURCE: Final = Path(__file__).with_name("echo_plugin.py")
+_WIDE_SOURCE: Final = Path(__file__).with_name("wide_plugin.py")
 _LIGHT_NEEDS: Final = frozenset({"hotbay-sdk", "msgpack"})
 _ZIP_DATE: Final = (2025, 1, 1, 0, 0, 0)
 
@@ -67,6 +68,12 @@ def write_copy(layout: Path, out: Path, *, name: str, rev: int | None = None) ->
 def echo_package(room: Room) -> Path:
     """The layout of the echo plugin: its wheel, the SDK's and msgpack's, and no numpy."""
     return light_package(room, "echo", "echo-scorer", _ECHO_SOURCE.read_bytes())
+
+
+@functools.cache
+def wide_package(room: Room) -> Path:
+    """The layout of the plugin that reads many columns."""
+    return light_package(room, "wide", "wide-scorer", _WIDE_SOURCE.read_bytes())
 
 
 def light_package(room: Room, name: str, type_name: str, source: bytes, *, platform: str | None = None) -> Path:

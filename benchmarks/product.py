@@ -17,13 +17,15 @@ from typing import Final, TypeVar
 import anyio
 import numpy as np
 import uvloop
-from hotbay.app import PUBLISH_TICK_S
+from hotbay.data_layer import PUBLISH_TICK_S
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.freshness import Freshness, StalePolicy
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.metrics import Metrics as HostMetrics
 from hotbay.process.launch import STAGE0, LaunchSpec
 from hotbay.process.log import LogSink
-from hotbay.rollout.instance import Instance, RefSpec, StartOptions
+from hotbay.rollout.instance import Instance, StartOptions
+from hotbay.rollout.refs import RefSpec
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.compiler import compile_plan
@@ -124,7 +126,8 @@ def generation_of(instance: Instance) -> Generation:
 def store_of(endpoints: int, *, seed: int = 7) -> EndpointStore:
     """A store whose snapshot has so many endpoints with random load."""
     rng = np.random.default_rng(seed)
-    store = EndpointStore()
+    # Nobody scrapes: what is set here has to last for the whole bench.
+    store = EndpointStore(Freshness(policy=StalePolicy.IGNORE))
     for index in range(endpoints):
         name = f"server-{index}"
         store.upsert(EndpointMetadata(f"default/{name}", name, "10.0.0.1", 8000))

@@ -20,7 +20,7 @@ LARGE = 1000
 LONG_US = 10_000
 """From here up times are printed in milliseconds."""
 
-_UNITS = {"us": "µs", "ms": "ms", "mb": "MB", "percent": "%", "count": ""}
+_UNITS = {"us": "µs", "ms": "ms", "mb": "MB", "percent": "%", "cores": "", "count": ""}
 
 
 def print_table(rows: Sequence[Measured], console: Console) -> None:

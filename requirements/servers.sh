@@ -12,7 +12,7 @@ folder=$(cd "$folder" && pwd)
 touch "$folder/.complete"
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
-    echo "hotbay: no apt-get here: tests against docker-registry and promtool are skipped"
+    echo "hotbay: no apt-get here: tests against docker-registry and Prometheus are skipped"
     exit 0
 fi
 

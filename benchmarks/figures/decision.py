@@ -9,7 +9,7 @@ from hotbay.scheduling.plan import Plan
 
 from benchmarks.figure import Bound, Chart, Figure, Goal
 from benchmarks.figures.floor import FAN_OUT, PIPE
-from benchmarks.packages import SCORERS, STANDARD, first_party
+from benchmarks.packages import SCORERS, STANDARD, first_party, wide_package
 from benchmarks.probes import Probe, Room, Sample, TakeSample, percentiles
 from benchmarks.product import (
     Bench,
@@ -27,9 +27,13 @@ LOADS = (1, 16, 64)
 SAMPLE_S = 0.5
 ENDPOINTS = 100
 UNBATCHED = "decision.unbatched"
+SHARED, FRAMES = "wide.shared", "wide.frames"
 
 NAMES = tuple(SCORERS)
-NOTE = "guard, metrics and batches on; isolation none; no prefix index; snapshots published every 20 ms"
+NOTE = (
+    "guard, metrics and batches on; isolation none; no prefix index; snapshots published every 20 ms, in shared memory "
+    "where a call reads 24 KiB of columns, else in frames"
+)
 
 
 def scorer_probe(endpoints: int) -> Probe:
@@ -45,6 +49,21 @@ def decision_probe(processes: int, in_flight: int) -> Probe:
 def unbatched_probe() -> Probe:
     """As three processes with most in flight, but every call carries one request."""
     return _probe(UNBATCHED, _groups(3), in_flight=LOADS[-1], change=unbatched)
+
+
+def wide_probe(*, shared: bool) -> Probe:
+    """One scorer that reads ten columns of the largest pool, out of shared memory or out of frames."""
+
+    @contextmanager
+    def open_decisions(room: Room) -> Iterator[TakeSample]:
+        with open_bench(room) as bench:
+            generation = generation_of(bench.start(wide_package(room), ["wide-scorer"]))
+            if not shared:
+                generation.features = frozenset()
+            decider = bench.run(_decider(store_of(SIZES[-1]), plan_of([generation])))
+            yield lambda: _sample(bench, decider, 1)
+
+    return Probe(SHARED if shared else FRAMES, open_decisions)
 
 
 def decision_name(processes: int, in_flight: int) -> str:
@@ -92,6 +111,8 @@ PROBES = (
     *(scorer_probe(size) for size in SIZES),
     *(decision_probe(processes, load) for processes in (1, 3) for load in LOADS),
     unbatched_probe(),
+    wide_probe(shared=True),
+    wide_probe(shared=False),
 )
 
 
@@ -122,6 +143,8 @@ FIGURES = (
     *(_rate_figure(processes, load) for processes in (1, 3) for load in LOADS),
     Figure("G6", "the same, batched ÷ unbatched", "decision.3x64:per_s", f"{UNBATCHED}:per_s",
            Goal(Bound.AT_LEAST, 3), note=NOTE),
+    Figure("C5000", "10 columns, E = 5000, p99 ÷ in frames", f"{SHARED}:p99_us",
+           f"{FRAMES}:p99_us", note=NOTE + "; of some forty calls a tick the first brings the columns"),
 )  # fmt: skip
 
 CHARTS = (

@@ -20,20 +20,19 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from hotbay.config.data_parameters import MetricsSource, read_data_layer
 from hotbay.config.host_config import HostConfig
 from hotbay.config.picker_config import PickerConfig
-from hotbay.datalayer.discovery import Discovery
-from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
-from hotbay.datalayer.endpoint_documents import configured_endpoints
-from hotbay.datalayer.scrape import Scraper
-from hotbay.datalayer.store import EndpointStore
+from hotbay.data_layer import DataLayer
+from hotbay.datalayer.endpoint_commands import EndpointCommands
+from hotbay.datalayer.endpoint_rows import endpoint_row
+from hotbay.datalayer.health_watch import HealthWatch
+from hotbay.datalayer.overrides import OverrideFile
 from hotbay.depot import CountedFetcher, Depot, platforms_of
 from hotbay.errors import CapacityError, Problem, only_host_error
 from hotbay.gateway.admin import AdminServer
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
-from hotbay.handover import HandoverServer, Successor, find_predecessor
+from hotbay.handover import HandoverServer, Successor, find_predecessor, take_state
 from hotbay.in_force import InForce
 from hotbay.launcher import Launcher
 from hotbay.observe.background import Background
@@ -52,12 +51,10 @@ from hotbay.rpc.host_services import HostLender
 from hotbay.scheduling.router import Router
 from hotbay.status import StatusPage
 from hotbay.store.state_dir import StateDirectory, unusable
-from hotbay.wishes import binding_keys, binding_options, plugin_settings, trial_policies
+from hotbay.wishes import binding_keys, binding_options, ejection_limits, plugin_settings, trial_policies
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_TICK_S: Final = 0.02
-"""Snapshots are published at most this long after a change (hot-path, Snapshot)."""
 FIRST_SCAN_S: Final = 10.0
 """How long a start waits for sources that do not answer; what the world holds is there without them."""
 HANDOVER_SOCKET: Final = "handover.sock"
@@ -80,36 +77,52 @@ def wall_s() -> float:
 class Host:
     """One host. `run` once.
 
-    `take_over`: if a host runs on the state directory, become its successor; without one, just start.
+    `take_over`: if a host runs on the state directory, become its successor; without one, just start. `clients`: how many
+    may be connected at once. `known`: what the operator should know of where it runs.
     """
 
     def __init__(
-        self, config: HostConfig, picker: PickerConfig, *, picker_directory: Path, take_over: bool = False
+        self,
+        config: HostConfig,
+        picker: PickerConfig,
+        *,
+        picker_directory: Path,
+        take_over: bool = False,
+        clients: int = GatewayLimits().connections,
+        known: Sequence[Problem] = (),
     ) -> None:
         self._in_force = InForce(config)
         self._picker = picker
-        self._picker_directory = picker_directory
         self._take_over = take_over
         self._metrics = Metrics()
-        self._endpoints = EndpointStore()
         self._not_ready: tuple[str, ...] = ("starting",)
         self._supervisor: Supervisor | None = None
         self._depot: Depot | None = None
         self._router: Router | None = None
-        self._discovery: Discovery | None = None
         self._passing: PassingOn | None = None
-        self._standing: list[Problem] = []
+        self._standing: list[Problem] = [*known]
+        self._clients = clients
         self._background = Background(lambda task: self._metrics.internal_errors.add((task,)), now=time.monotonic)
+        self._data = DataLayer(
+            config, picker, directory=picker_directory, background=self._background, metrics=self._metrics
+        )
+        self._health = HealthWatch(
+            self._data.store,
+            self._metrics,
+            limits=lambda: ejection_limits(self._config),
+            slow_start_s=lambda: self._config.health.slow_start_s,
+        )
+        self._data.before_publish = self._health.tick
         self.files = OperatorFiles(lambda: self._config.lock)
         self._events = EventLog(wall_s)
         self._lender = HostLender(
             count=self._metrics.plugin_counters.add,
-            endpoints=self._endpoints.endpoints,
+            endpoints=lambda: [endpoint_row(endpoint) for endpoint in self._data.store.endpoints()],
             now=time.monotonic,
             wall=wall_s,
             entropy=os.urandom,
         )
-        self._status = StatusPage(self._endpoints, self._metrics, isolation=config.isolation.level)
+        self._status = StatusPage(self._data.store, self._metrics, isolation=config.isolation.level)
         self._metrics.facts = lambda: self._status.facts(self._not_ready, self._known_problems())
 
     @property
@@ -121,9 +134,7 @@ class Host:
         root = Path(self._config.state_dir)
         predecessor = await find_predecessor(root / HANDOVER_SOCKET) if self._take_over else None
         try:
-            if predecessor is not None:
-                await predecessor.freeze()
-            state = StateDirectory.open(root)
+            state = await take_state(root, predecessor)
             try:
                 await self._run(state, predecessor, serving, stop)
             finally:
@@ -164,10 +175,12 @@ class Host:
                 await depot.close()
 
     async def _serve(self, depot: Depot, records: HostRecords, group: anyio.abc.TaskGroup, entry: "_Entry") -> None:
-        discovery, follows_file = self._make_discovery()
-        self._discovery = discovery
-        await discovery.load()
-        router = self._router = self._status.router = Router(self._endpoints, self._metrics)
+        endpoints = EndpointCommands(self._data.store, self._health, OverrideFile(depot.state.root), wall_s)
+        await endpoints.load()
+        await self._data.load()
+        router = self._router = self._status.router = Router(self._data.store, self._metrics, admission=self._health)
+        self._status.available = self._health.counts
+        self._status.intervals_s = lambda: self._data.collection.intervals_s
         self._status.sources, self._status.store = lambda: depot.statuses, lambda: depot.usage
         self._status.world = self.files.view = lambda: depot.world.view
         group.start_soon(depot.run)
@@ -176,17 +189,18 @@ class Host:
         await self.files.obey_lock(depot.world)
         launcher = Launcher(self._in_force.of, depot.state, depot.interpreter_of, str(records.folder))
         supervisor = self._start_plugins(depot, launcher, router, group)
-        admin = AdminServer(self._operations(depot, launcher, router, supervisor), background=self._background)
-        if follows_file:
-            group.start_soon(self._background.keep, "endpoint file", discovery.run)
-        group.start_soon(self._background.keep, "snapshots", self._publish)
-        await group.start(self._make_scraper().run)
+        operations = self._operations(depot, launcher, router, supervisor)
+        admin = AdminServer(
+            operations, endpoints=endpoints, background=self._background, is_frozen=lambda: supervisor.is_frozen
+        )
+        await self._data.run(group)
         gateway = self._gateway(router)
         try:
             await self._answer(gateway, supervisor, depot, entry, admin)
         finally:
             with anyio.CancelScope(shield=True):
                 await gateway.close()
+            router.close()
 
     async def _answer(
         self, gateway: Gateway, supervisor: Supervisor, depot: Depot, entry: "_Entry", admin: AdminServer
@@ -229,7 +243,7 @@ class Host:
             self._not_ready = () if passing is not None else ("draining",)
             with anyio.CancelScope(shield=True):
                 drain_s = self._config.swap.drain_s
-                await gateway.drain(drain_s, pass_on=None if passing is None else passing.put)
+                await gateway.drain(drain_s, taker=passing)
                 if passing is not None:
                     await passing.finish(drain_s)
                 await supervisor.shutdown(drain_s)
@@ -250,6 +264,8 @@ class Host:
         """Be ready when every plugin had its first attempt: what does not run then is degraded, and named."""
         await supervisor.first_attempts()
         await supervisor.complete()
+        self._not_ready = self._data.discovery.not_ready
+        await self._data.ready()
         self._not_ready = ()
         missing = [row for row in supervisor.rows if row.live_pid is None]
         for row in missing:
@@ -258,26 +274,6 @@ class Host:
         logger.info("ready plugins=%s", len(supervisor.rows) - len(missing))
 
     # -- parts -----------------------------------------------------------------------------------
-
-    def _make_discovery(self) -> tuple[Discovery, bool]:
-        """The discovery, and whether its file is to be followed."""
-        configured = configured_endpoints(self._config.endpoints)
-        parameters = read_data_layer(self._picker).discovery
-        if parameters is None:
-            return Discovery(self._endpoints, configured=configured), False
-        file = self._picker_directory / parameters.path
-        return Discovery(self._endpoints, configured=configured, file=file), parameters.watch_file
-
-    def _make_scraper(self) -> Scraper:
-        source = read_data_layer(self._picker).metrics or MetricsSource()
-        interval_s = source.interval_s or self._config.scrape.interval_s
-        return Scraper(
-            self._endpoints,
-            interval_s=interval_s,
-            path=source.path,
-            port=source.port,
-            background=self._background,
-        )
 
     def _start_plugins(
         self, depot: Depot, launcher: Launcher, router: Router, group: anyio.abc.TaskGroup
@@ -294,6 +290,7 @@ class Host:
             asked=depot.sources,
         )
         deployment = Deployment(router, scheduling, index)
+        self._data.plugins.bind(deployment, router)
         in_force.is_only_incoming = deployment.is_only_incoming
         in_force.changed = lambda: depot.obey(in_force.config, incoming=in_force.incoming)
         supervisor = self._supervisor = self._status.supervisor = Supervisor(
@@ -373,20 +370,13 @@ class Host:
         limits = self._config.limits
         return Gateway(
             router,
-            self._endpoints.ledger,
+            self._data.store.ledger,
             metrics=self._metrics,
-            endpoints=self._active_endpoints,
+            endpoints=self._data.active_endpoints,
             not_ready=lambda: self._not_ready,
-            limits=GatewayLimits(header_bytes=limits.header_bytes, body_bytes=limits.body_bytes),
+            attempts=self._health,
+            limits=GatewayLimits(limits.header_bytes, limits.body_bytes, self._clients),
         )
-
-    def _active_endpoints(self) -> tuple[EndpointMetadata, ...]:
-        return tuple(e for e in self._endpoints.endpoints() if e.state is EndpointState.ACTIVE)
-
-    async def _publish(self) -> None:
-        while True:
-            self._endpoints.publish(time.monotonic())
-            await anyio.sleep(PUBLISH_TICK_S)
 
     # -- reload ----------------------------------------------------------------------------------
 
@@ -399,18 +389,18 @@ class Host:
         is. Calls may overlap: the newest counts, and one that still waits for packages raises `ReplacedError`. `in_force`
         is called in the step in which it is.
         """
-        supervisor, discovery, depot = self._supervisor, self._discovery, self._depot
+        supervisor, depot = self._supervisor, self._depot
         assert supervisor is not None, "reloads follow the start"
         assert depot is not None, "reloads follow the start"
-        assert discovery is not None, "reloads follow the start"
         # One that cannot be read would keep `apply` from correcting it.
         self.files.read_lock(config.lock)
 
         def take() -> None:
             self._in_force.take(config)
-            discovery.configure(configured_endpoints(config.endpoints))
+            self._data.configure(config, picker)
             in_force()
 
+        self._data.check(picker)
         self._in_force.offer(config)
         wanted = Wanted(picker, binding_options(config), config.types, binding_keys(config))
         try:
@@ -443,7 +433,7 @@ class Host:
         return self._status.render(self._not_ready, self._known_problems())
 
     def _known_problems(self) -> tuple[Problem, ...]:
-        return (*self.files.problems, *self._standing, *self._background.problems())
+        return (*self.files.problems, *self._standing, *self._data.problems, *self._background.problems())
 
     def replaced(self, passing: PassingOn) -> None:
         """A successor accepts requests: this host does so no more, and gives up its connections."""

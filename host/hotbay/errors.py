@@ -92,6 +92,11 @@ class CapacityError(HostError):
     """Nothing is broken: there is no room now."""
 
 
+def taking_over() -> CapacityError:
+    """What to tell while a successor brings itself up: nothing that is decided here now would outlast it."""
+    return CapacityError("UNAVAILABLE", "a successor is taking over", hint="repeat it in a few seconds")
+
+
 def only_host_error(errors: ExceptionGroup[Exception]) -> HostError | None:
     """The one error of a task group, however deep, if it is somebody's to act upon."""
     inner: Exception = errors

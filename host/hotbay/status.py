@@ -45,8 +45,7 @@ class Plugins(Protocol):
 class StatusPage:
     """Puts the page together.
 
-    `supervisor` and `router` are None until the host has them. `sources`, `store` and `world` say what is known of
-    them; none of them blocks: `store` tells what was measured last.
+    `supervisor` and `router` are None until the host has them. The others say what is known now, and none of them blocks.
     """
 
     def __init__(self, endpoints: EndpointStore, metrics: Metrics, *, isolation: str) -> None:
@@ -55,6 +54,8 @@ class StatusPage:
         self.sources: Callable[[], Sequence[SourceStatus]] = tuple
         self.store: Callable[[], DiskUsage | None] = lambda: None
         self.world: Callable[[], WorldView] = WorldView
+        self.available: Callable[[], Mapping[str, int]] = dict
+        self.intervals_s: Callable[[], Mapping[str, float]] = dict
         self._endpoints = endpoints
         self._metrics = metrics
         self._isolation = isolation
@@ -67,8 +68,7 @@ class StatusPage:
         plan = self.router.plan if self.router is not None else None
         usage = self.store()
         alarms = [] if usage is None else [Problem("RESOURCE_EXHAUSTED", text, hint=_GC) for text in usage.alarms]
-        told = supervisor.problems if supervisor is not None else ()
-        all_problems = [*problems, *told, *self._broken(), *alarms]
+        all_problems = [*problems, *(supervisor.problems if supervisor is not None else ()), *self._broken(), *alarms]
         generations = {} if supervisor is None else {g.number: g for g in supervisor.generations}
         return {
             "version": self._version,
@@ -81,6 +81,7 @@ class StatusPage:
             "bindings": [self._binding(b) for b in plan.bindings] if plan is not None else [],
             "sources": [_source(status) for status in self.sources()],
             "store": _store(usage),
+            "polled": [{"source": name, "interval_s": round(it, 3)} for name, it in self.intervals_s().items()],
             "endpoints": [self._endpoint(e) for e in self._endpoints.endpoints()],
             "problems": [printable(str(problem)) for problem in all_problems],
         }
@@ -98,6 +99,9 @@ class StatusPage:
             sources={status.source: status.state.value for status in self.sources()},
             quarantined=Counter(record.plugin_id for record in self.world().all(Quarantine)),
             store=None if usage is None else StoreFacts(usage.used_bytes, usage.free_bytes, usage.limit_bytes),
+            stale=self._endpoints.snapshot.stale,
+            available=self.available(),
+            intervals_s=self.intervals_s(),
         )
 
     def _broken(self) -> list[Problem]:

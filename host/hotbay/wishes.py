@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hotbay.config.host_config import HostConfig, PackageEntry
+from hotbay.datalayer.health_state import HealthLimits
 from hotbay.rollout.backoff import BackoffPolicy
 from hotbay.rollout.facts import PluginSettings, plugin_of
 from hotbay.rollout.selection import Pin
@@ -11,7 +12,7 @@ from hotbay.rollout.state import Rules
 from hotbay.rollout.verdicts import CanaryPolicy, GuardPolicy, ShadowPolicy
 from hotbay.scheduling.binding import BindingOptions, Policy
 
-__all__ = ["binding_keys", "binding_options", "entry_of", "plugin_settings", "trial_policies"]
+__all__ = ["binding_keys", "binding_options", "ejection_limits", "entry_of", "plugin_settings", "trial_policies"]
 
 
 def entry_of(config: HostConfig, name: str) -> PackageEntry:
@@ -82,3 +83,22 @@ def binding_options(config: HostConfig) -> dict[str, BindingOptions]:
 def binding_keys(config: HostConfig) -> Mapping[str, str]:
     """Which refs have an instance of their own, by ref name."""
     return {name: binding.key for name, binding in config.bindings.items() if binding.key}
+
+
+def ejection_limits(config: HostConfig) -> HealthLimits | None:
+    """When endpoints are ejected; None where none is."""
+    eject = config.health.eject
+    if eject is None:
+        return None
+    return HealthLimits(
+        unreachable=eject.unreachable,
+        error_share=eject.error_share,
+        min_requests=eject.min_requests,
+        slow_factor=eject.slow_factor,
+        slow_s=eject.slow_s,
+        min_samples=eject.min_samples,
+        interval_s=eject.interval_s,
+        base_s=eject.base_s,
+        max_s=eject.longest_s,
+        max_ejected=eject.max_share,
+    )

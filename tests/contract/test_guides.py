@@ -52,7 +52,7 @@ def test_author_guide_tests_pass_on_the_readme_plugin(monkeypatch: pytest.Monkey
 
 
 def test_author_guide_example_of_state_is_taken_over():
-    _, state, _ = blocks("docs/author-guide.md")
+    _, state, *_ = blocks("docs/author-guide.md")
     plugin = hotbay_sdk.Plugin("guide")
     names: dict[str, object] = {**vars(hotbay_sdk), "json": json, "Iterable": Iterable, "plugin": plugin}
     exec(compile(f"from __future__ import annotations\n{state}", "author-guide.md", "exec"), names)
@@ -63,6 +63,25 @@ def test_author_guide_example_of_state_is_taken_over():
         new_one.configure("mine", "remembering-scorer")
         assert new_one.state_of("mine") == "imported"
         assert new_one.score("mine", {"a": {}, "b": {}}) == [{"a": 0.5, "b": 1.0}]
+
+
+def test_author_guide_examples_of_the_data_layer_work(tmp_path: Path):
+    *_, extractor, discovery, _ = blocks("docs/author-guide.md")
+    plugin = hotbay_sdk.Plugin("guide")
+    names: dict[str, object] = {
+        **vars(hotbay_sdk), "plugin": plugin, "Parameters": lambda raw: SimpleNamespace(folder=Path(str(raw["folder"])))
+    }  # fmt: skip
+    for block in (extractor, discovery):
+        exec(compile(f"from __future__ import annotations\n{block}", "author-guide.md", "exec"), names)
+    server = tmp_path / "s.txt"
+    server.write_text("10.0.0.1\n")
+    with PluginHarness(plugin) as harness:
+        harness.configure("depth", "queue-depth-extractor")
+        assert harness.extract("depth", {"my_engine_queue_depth": [[{}, 2.0], [{}, 3.0]]}) == {"queue_depth": 5.0}
+        harness.configure("found", "file-per-server-discovery", {"folder": str(tmp_path)})
+        told = harness.discover("found", [server.unlink])
+    upsert = ["upsert", {"id": "default/s", "address": "10.0.0.1", "port": 8000}]
+    assert told == [upsert, ["ready"], ["delete", "default/s"]]
 
 
 @pytest.mark.parametrize("command", [call, conformance, new, publish], ids=lambda command: command.name)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hotbay.config.data_parameters import read_file_discovery, read_metrics_source
+from hotbay.config.data_sources import read_data_layer
+from hotbay.config.discovery_parameters import read_file_discovery
 from hotbay.config.documents import decode_text, load_document
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import DEFAULT_TEXT, PickerConfig, load_picker_config
@@ -55,12 +56,11 @@ def test_host_manifest_loads_and_names_a_picker_that_loads(path: Path) -> None:
 def test_picker_manifest_loads_without_warnings(path: Path) -> None:
     config = _picker(path)
     assert not config.warnings
+    assert not read_data_layer(config).warnings
     for plugin in config.plugins:
         if plugin.type == "file-discovery":
             endpoints = path.parent / read_file_discovery(config, plugin).path
             assert isinstance(load_document(_text(endpoints), file=endpoints.name).value, dict)
-        if plugin.type == "metrics-data-source":
-            read_metrics_source(config, plugin)
 
 
 def test_bindings_of_the_demo_name_plugins_of_its_picker() -> None:

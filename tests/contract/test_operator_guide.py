@@ -6,14 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import pytest
 import yaml
 from hotbay.capabilities import CAPABILITIES
-from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED, EXIT_NO_HOST
+from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NO_HOST
 from hotbay.cli.main import commands
 from hotbay.cli.operate import OPERATOR_COMMANDS
 from hotbay.cli.run import LIVE_FIELDS
+from hotbay.config.data_parameters import TLS_FIELDS
+from hotbay.config.data_sources import read_data_layer
+from hotbay.config.data_types import BUILTIN_FORMS, Point
+from hotbay.config.discovery_parameters import DISCOVERIES
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import load_picker_config
+from hotbay.errors import InputError
 from hotbay.gateway.admin_routes import ACTIONS, ROUTES
 from hotbay.packages.sources.reference import read_reference
 from hotbay.rollout.rows import LIVE
@@ -28,6 +34,8 @@ GUIDE = (DOCS / "operator-guide.md").read_text()
 OF_AUTHORS = {"call", "conformance", "demo", "deps", "new", "pack", "publish", "run", "config", "version"}
 # Tools of authors, with codes of their own; the demo; and the gateway's answers to clients.
 NO_OPERATORS = ("authoring", "conformance", "demo", "gateway")
+SOURCES = [name for name, form in BUILTIN_FORMS.items() if Point.SOURCE in form.points]
+EXTRACTORS = [name for name, form in BUILTIN_FORMS.items() if Point.EXTRACT in form.points]
 FAULTS = {"Problem", "InputError", "PackageError", "PluginFault", "CapacityError", "Failure", "ErrorShown", "HostError"}
 FAULTS |= {"report", "warn", "refused"}
 
@@ -75,7 +83,7 @@ def test_commands_in_the_text_exist():
 def check_command(words: list[str]) -> None:
     command = commands.commands[words[0]]
     inner = getattr(command, "commands", None)
-    if inner is not None and len(words) > 1:
+    if inner is not None and len(words) > 1 and not words[1].startswith("-"):
         command = inner[words[1]]
     options = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("-")} <= options, words
@@ -88,7 +96,7 @@ def test_actions_of_a_rollout_are_those_of_the_command():
 
 def test_exit_codes_are_those_of_the_command():
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", section("Commands"), re.MULTILINE)]
-    assert codes == [0, EXIT_FAILED, 2, EXIT_NO_HOST, EXIT_CONFIG]
+    assert codes == [0, EXIT_FAILED, 2, EXIT_NO_HOST, EXIT_CONFIG, EXIT_INTERRUPTED]
 
 
 def test_calls_of_the_socket_are_those_of_its_table():
@@ -119,8 +127,30 @@ def test_configurations_of_the_guide_are_read(tmp_path: Path):
             (tmp_path / "ref.yaml").write_text(text)
             read_reference(tmp_path / "ref.yaml")
         else:
-            load_picker_config(text, file="guide")
-    assert sorted(kinds) == ["EndpointPickerConfig", "HostConfig", "HostConfig", "PackageRef"]
+            assert not read_data_layer(load_picker_config(text, file="guide")).warnings
+    assert sorted(kinds) == ["EndpointPickerConfig"] * 4 + ["HostConfig"] * 2 + ["PackageRef"]
+
+
+def test_sources_and_extractors_of_the_guide_are_those_of_the_host():
+    named = [cells[0].strip("`") for cells in rows("Data layer")]
+    assert [name for name in named if name in BUILTIN_FORMS] == [*sorted(SOURCES, key=named.index), *EXTRACTORS]
+    parameters = {name for cells in rows("Data layer") for name in re.findall(r"`([a-zA-Z]+)", cells[0])}
+    assert {"scheme", "port", "interval", *TLS_FIELDS} <= parameters
+
+
+def test_discoveries_of_the_guide_and_their_parameters_are_those_of_the_host():
+    named = {
+        cells[0].strip("`"): set(re.findall(r"`([a-zA-Z]+)` ?(?:\(|,|$)", cells[1])) for cells in rows("Discovery")[1:]
+    }
+    known = {}
+    for kind, read in DISCOVERIES.items():
+        head = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+        config = load_picker_config(f"{head}plugins: [{{type: {kind}, parameters: {{qqqqqq: 1}}}}]", file="guide")
+        with pytest.raises(InputError) as caught:
+            read(config, config.plugins[0])
+        hint = next(problem.hint for problem in caught.value.problems if problem.code == "UNKNOWN_FIELD")
+        known[kind] = set(hint.removeprefix("known here: ").split(", "))
+    assert named == known
 
 
 def sections_in(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:

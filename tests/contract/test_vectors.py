@@ -1,7 +1,7 @@
 """Golden vectors of protocol version 1, to which every implementation in any language can be held.
 
 `vectors/*.json` are lists of vectors. `frame` is the frame's bytes as [hex, comment] pairs, to be read by
-people and joined by programs; `{"$bytes": hex}` stands for a bytes value. `sender` is who writes the frame, on
+people and joined by programs; `descriptors` says how many come with its first byte; `{"$bytes": hex}` stands for a bytes value. `sender` is who writes the frame, on
 a fresh link, or after the call that `answers` names was made. A vector has either the `message` that the frame
 says, which must come out of the bytes and go into the same bytes, or the `outcome` that it has with its
 receiver. The vectors were written against the specification, not with this implementation.
@@ -25,6 +25,7 @@ from hotbay_sdk.protocol import (
     CreditReceived,
     DataEnded,
     DataReceived,
+    DescriptorsReceived,
     ErrorCode,
     ErrorReceived,
     Event,
@@ -50,6 +51,9 @@ from hotbay_sdk.protocol.calls import Requests, View
 FOLDER = Path(__file__).parent / "vectors"
 METHOD_IDS = {spec.name: int(spec.method) for spec in METHODS.values()}
 BODIES = {"ARMED": Armed, "HELLO": Hello, "WELCOME": Welcome, "READY": Ready}
+
+PASSING = {"share"}
+"""Calls with which descriptors go."""
 
 Vector = dict[str, Any]
 
@@ -82,6 +86,8 @@ def ends(vector: Vector) -> tuple[Connection, Connection]:
     if "answers" in vector:
         call = VECTORS[vector["answers"]]
         caller, callee = (host, plugin) if call["sender"] == "host" else (plugin, host)
+        if "descriptors" in call:
+            callee.take_descriptors(tuple(range(call["descriptors"])))
         callee.feed(send(caller, call["message"]))
     return (host, plugin) if vector["sender"] == "host" else (plugin, host)
 
@@ -102,7 +108,9 @@ def number(message: Vector) -> int:
 
 SENDERS: dict[str, Callable[[Connection, Vector], bytes]] = {
     "handshake": lambda end, m: end.send_handshake(FrameType[m["type"]], m["body"]),
-    "call": lambda end, m: end.start_call(number(m), m["args"], **call_options(m))[1],
+    "call": lambda end, m: end.start_call(number(m), m["args"], **call_options(m), descriptors=m["method"] in PASSING)[
+        1
+    ],
     "notice": lambda end, m: end.send_notice(number(m), m["args"], epoch=m["epoch"]),
     "reply": lambda end, m: end.send_reply(next(iter(end._incoming)), m["result"]),
     "error": lambda end, m: end.send_error(m["stream"], CallError.from_wire(m["error"])),
@@ -154,7 +162,12 @@ def test_a_message_is_written_as_the_vector_says(name: str) -> None:
 def test_the_bytes_of_a_vector_are_read_as_its_message(name: str) -> None:
     vector = VECTORS[name]
     _, receiver = ends(vector)
-    assert receiver.feed(frame_of(vector)) == [EVENTS[vector["message"]["kind"]](vector["message"], stream_of(vector))]
+    expected = [EVENTS[vector["message"]["kind"]](vector["message"], stream_of(vector))]
+    if "descriptors" in vector:
+        passed = tuple(range(vector["descriptors"]))
+        receiver.take_descriptors(passed)
+        expected.insert(0, DescriptorsReceived(stream_of(vector), passed))
+    assert receiver.feed(frame_of(vector)) == expected
 
 
 OUTCOMES: dict[str, type[Event]] = {
@@ -195,6 +208,8 @@ def test_views_and_requests_are_read_from_the_arguments() -> None:
     _, view, _, requests = VECTORS["run"]["message"]["args"]
     assert View.from_wire(view).ids == ["default/a", "", "default/b"]
     assert Requests.from_wire(requests).fields == {"request.model": ["m"]}
+    assert View.from_wire(view).areas is None
+    assert View.from_wire(VECTORS["run_shared"]["message"]["args"][1]).areas == [[3, 2, 9], [4, 0, 7]]
 
 
 def test_every_frame_type_and_every_method_has_a_vector() -> None:
@@ -214,11 +229,16 @@ def test_method_ids_are_constants_of_the_version() -> None:
         "PROFILE_PICK": 6,
         "PROFILE_PROCESS": 7,
         "PRE_REQUEST": 12,
+        "POLL_EXTRACT": 20,
+        "EVENT_EXTRACT": 21,
+        "SOURCE_NOTIFY": 22,
+        "DISCOVER": 23,
         "CONFIGURE": 30,
         "EXPORT_STATE": 31,
         "IMPORT_STATE": 32,
         "DUMP_STATE": 35,
         "CHECK_READY": 36,
+        "SHARE": 37,
         "LOG": 50,
         "METRIC": 51,
         "STORAGE_GET": 52,

@@ -139,6 +139,7 @@ class Packages:
         sdk: Mapping[str, str] | None = None,
         capabilities: tuple[str, ...] = (),
         one_shot: bool = False,
+        data_types: tuple[str, ...] = (),
     ) -> Manifest:
         """Write a package of one module; `sdk` puts other files in the place of the SDK."""
         version = version or f"{rev}.0.0"
@@ -164,6 +165,7 @@ class Packages:
             channel=Channel.DEV,
             capabilities=capabilities,
             one_shot=one_shot,
+            data_types=data_types,
         )
         write_layout(out, manifest, wheels)
         return manifest
@@ -213,7 +215,7 @@ def until() -> Callable[..., Awaitable[None]]:
 
 
 class ModelServer:
-    """Answers every chat request at once, in the OpenAI form, with its own name as the text.
+    """Answers every chat request at once, in the OpenAI form, with its own name as the text. `page` is its metrics page.
 
     A request with `"stream": true` gets its head and first event at once and the end when `finish` is set.
     """
@@ -221,6 +223,7 @@ class ModelServer:
     def __init__(self, name: str) -> None:
         self.name = name
         self.answered = 0
+        self.page = b""
         self.finish = asyncio.Event()
         self.streams = 0
         self._server: asyncio.Server | None = None
@@ -251,7 +254,11 @@ class ModelServer:
 
     async def _answer(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> None:
         if head.startswith(b"GET /metrics"):
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 0\r\n\r\n")
+            kind = b"text/plain"
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
+                % (kind, len(self.page), self.page)
+            )
             return
         if orjson.loads(body).get("stream"):
             self.streams += 1

@@ -72,6 +72,9 @@ class AdminClient:
     ) -> http.client.HTTPResponse:
         try:
             connection.connect()
+        except BlockingIOError as error:
+            message = f"the host at {self.path} does not get round to its clients: too many wait"
+            raise CapacityError("UNAVAILABLE", message, hint="repeat it in a few seconds; see its log") from error
         except OSError as error:
             raise self._nobody(error) from error
         try:

@@ -10,12 +10,12 @@ from typing import Final
 
 import click
 import orjson
-from rich.console import Console
 
 from hotbay.cli.admin_client import AdminClient
 from hotbay.cli.answers import answer_sheet
+from hotbay.cli.endpoints import drain_endpoints, show_endpoints, watch_endpoints
 from hotbay.cli.lines import log_line
-from hotbay.cli.sheet import moment, rows
+from hotbay.cli.sheet import Screen, moment, rows
 from hotbay.cli.socket_path import find_socket
 from hotbay.cli.status import show_status, watch_status
 from hotbay.errors import InputError, Place, Problem, printable
@@ -56,6 +56,14 @@ class Ask:
         """Print the status, once or until interrupted."""
         (watch_status if watch else show_status)(self._client, as_json=self._at.as_json)
 
+    def endpoints(self, *, watch: bool) -> None:
+        """Print the endpoints, once or until interrupted."""
+        (watch_endpoints if watch else show_endpoints)(self._client, as_json=self._at.as_json)
+
+    def drain(self, which: Page, timeout_s: float) -> None:
+        """Cordon endpoints, and print what is in flight there until nothing is. Raises when `timeout_s` has passed."""
+        drain_endpoints(self._client, which, timeout_s, as_json=self._at.as_json)
+
     def logs(self, plugin: str, lines: int, *, follow: bool) -> None:
         """Print the last lines that a plugin wrote, and with `follow` those that it writes."""
         target = f"/logs/{plugin}?lines={lines}"
@@ -95,7 +103,7 @@ class Ask:
         if self._at.as_json:
             click.echo(orjson.dumps(page, option=orjson.OPT_INDENT_2))
         else:
-            answer_sheet(page).print(Console())
+            answer_sheet(page).print(Screen())
 
 
 def _event(page: Page) -> str:

@@ -20,10 +20,11 @@ import orjson
 from hotbay.cli.sheet import size
 from hotbay.cli.socket_path import read_host_config
 from hotbay.config.wording import nearest
-from hotbay.errors import CapacityError, InputError, PackageError, Problem, printable
+from hotbay.errors import InputError, PackageError, Problem, printable
 from hotbay.packages.manifest import Manifest, parse_manifest
 from hotbay.packages.oci import DOCUMENT_LIMIT_BYTES, Descriptor, index_bytes, parse_image, parse_index
 from hotbay.store.digests import Digest, hex_of
+from hotbay.store.files import writing
 from hotbay.store.world.records import Quarantine
 from hotbay.store.world.sqlite import read_world
 
@@ -107,23 +108,19 @@ def write_bundle(
     packages = [package for package in found if package.manifest.digest not in left_out]
     _check(store, out, found, plugins)
     _check_left(packages, found, plugins)
-    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-    try:
-        blobs = {digest: size for package in packages for digest, size in package.blobs}
-        new = aside / "new"
-        (new / "blobs" / "sha256").mkdir(parents=True)
-        for digest, size in blobs.items():
-            _copy(store, new, digest, size)
-        (new / "oci-layout").write_bytes(_MARKER_BYTES)
-        (new / "index.json").write_bytes(index_bytes([package.entry for package in packages]))
-        new.rename(out)
-    except OSError as error:
-        hint = "free space there, or name another folder"
-        raise CapacityError(
-            "RESOURCE_EXHAUSTED", f"{out} cannot be written: {error.strerror or error}", hint=hint
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    blobs = {digest: size for package in packages for digest, size in package.blobs}
+    with writing(out):
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+        try:
+            new = aside / "new"
+            (new / "blobs" / "sha256").mkdir(parents=True)
+            for digest, size in blobs.items():
+                _copy(store, new, digest, size)
+            (new / "oci-layout").write_bytes(_MARKER_BYTES)
+            (new / "index.json").write_bytes(index_bytes([package.entry for package in packages]))
+            new.rename(out)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
     left = tuple(package.manifest for package in found if package.manifest.digest in left_out)
     return Bundled(tuple(package.manifest for package in packages), sum(blobs.values()), left)
 
@@ -161,7 +158,7 @@ def _packages(store: Path) -> list[_Package]:
     try:
         index = (store / "index.json").read_bytes()
     except OSError as error:
-        hint = "name the host's configuration with -c FILE"
+        hint = "a host makes it when it runs; that of another configuration is found by -c FILE"
         problem = Problem("CONFIG_INVALID", f"{store} is no store: {error.strerror or error}", hint=hint)
         raise InputError([problem]) from error
     found = (_package(store, entry) for entry in parse_index(index, origin=str(store / "index.json")))

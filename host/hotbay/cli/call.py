@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hotbay.cli.exit_codes import EXIT_FAILED
+from hotbay.cli.failures import fails_in_form
 from hotbay.cli.points import CALLED_POINTS, PointChoice
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ __all__ = ["call"]
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of the requests; repeatable.")
 @click.option("--endpoints", "endpoints_file", type=_FILE, help="Map from endpoint id to its figures.")
 @click.option("--candidate", "candidates", multiple=True, metavar="ID", help="Only these are candidates; repeatable.")
+@click.option(
+    "--payload", "payload_file", type=_FILE, help="What an extractor reads: a page, a document, or events' objects."
+)
 @click.option("--parameters", "parameters_file", type=_FILE, help="The operator's map of parameters.")
 @click.option("--point", type=PointChoice(CALLED_POINTS), help="Of a type that answers several.")
 @click.option("--picks", type=click.IntRange(min=1), default=1, show_default=True, help="How many a picker may choose.")
@@ -37,6 +41,7 @@ __all__ = ["call"]
 @click.option("--repeat", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Calls to time.")
 @click.option("--wheels", type=_FOLDER, help="Folder of the SDK wheel, instead of the one that comes with the host.")
 @click.option("-o", "output", type=click.Choice(("text", "json")), default="text", show_default=True)
+@fails_in_form
 def call(
     type_name: str,
     package: Path,
@@ -44,6 +49,7 @@ def call(
     headers: tuple[str, ...],
     endpoints_file: Path | None,
     candidates: tuple[str, ...],
+    payload_file: Path | None,
     parameters_file: Path | None,
     point: str | None,
     picks: int,
@@ -78,6 +84,7 @@ def call(
         profiles=profiles,
         repeat=repeat,
         wheels=wheels,
+        payload=payload_file,
     )
     log: list[str] = []
     with tempfile.TemporaryDirectory(prefix="hotbay-call-") as work:
@@ -138,12 +145,13 @@ def _finite(value: object) -> object:
 
 def _text(called: "Called") -> list[str]:
     lines = []
+    what = "payload" if called.point == "extract" else "request"
     for index, (row, has_answer) in enumerate(_answers(called)):
         if has_answer:
-            lines.append(f"request {index}: {_WORDS[called.point]}")
-            lines += _row(row)
+            lines.append(f"{what} {index}: {_WORDS[called.point]}")
+            lines += _attributes(row) if called.point == "extract" else _row(row)
     for request, text in called.errors:
-        lines.append(f"error in {'every request' if request < 0 else f'request {request}'}: {text}")
+        lines.append(f"error in {f'every {what}' if request < 0 else f'{what} {request}'}: {text}")
     if called.point == "pre_request":
         lines.append("pre_request was taken; it answers nothing")
     return [*lines, _latency(called)]
@@ -155,7 +163,13 @@ _WORDS = {
     "pick": "picks, best first",
     "produce": "data",
     "profile_handler": "profiles in order",
+    "extract": "attributes",
 }
+
+
+def _attributes(row: object) -> list[str]:
+    assert isinstance(row, dict)
+    return [f"  {name}: {json.dumps(_finite(value), default=repr)}" for name, value in row.items()] or ["  none"]
 
 
 def _row(row: object) -> list[str]:

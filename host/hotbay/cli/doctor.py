@@ -17,16 +17,17 @@ from typing import Final
 import anyio
 import click
 import orjson
-from rich.console import Console
 
 from hotbay.cli.admin_client import AdminClient
 from hotbay.cli.bundle import STORE
 from hotbay.cli.exit_codes import EXIT_FAILED
-from hotbay.cli.sheet import Sheet, size
+from hotbay.cli.sheet import Screen, Sheet, size
 from hotbay.cli.socket_path import admin_path, read_host_config
 from hotbay.config.host_config import HostConfig
 from hotbay.errors import HostError, InputError
+from hotbay.gateway.limits import GatewayLimits
 from hotbay.observe.tables import Grid, cell
+from hotbay.open_files import raise_limit
 from hotbay.packages.bundled import Part, absent, bundled_folder
 from hotbay.packages.tools import run_tool, uv_binary
 from hotbay.store.world.sqlite import SqliteWorld
@@ -70,7 +71,7 @@ def run_doctor(config: Path | None, *, as_json: bool) -> int:
             if check.hint:
                 style = "red" if check.found is Found.FAIL else ""
                 sheet.say(f"{check.check}: what to do: {check.hint}", style=style)
-        sheet.print(Console())
+        sheet.print(Screen())
     return EXIT_FAILED if any(check.found is Found.FAIL for check in checks) else 0
 
 
@@ -78,6 +79,7 @@ def diagnose(file: Path | None) -> Iterator[Check]:
     """Every check, in the order in which one needs the other."""
     yield Check("python", Found.OK, f"{sys.version.split()[0]} at {sys.executable}")
     yield _uv()
+    yield _open_files()
     try:
         config = read_host_config(file)
     except InputError as error:
@@ -109,6 +111,15 @@ def _uv() -> Check:
     if result.code:
         return Check("uv", Found.FAIL, f"{binary} ended with {result.code}", "install the host again: uv comes with it")
     return Check("uv", Found.OK, f"{result.last_lines.strip()} at {binary}")
+
+
+def _open_files() -> Check:
+    wanted = GatewayLimits().connections
+    files = raise_limit(wanted, dry_run=True)
+    shortage = files.problem(wanted)
+    if shortage is None:
+        return Check("open files", Found.OK, f"{files.limit}: enough for {wanted} clients at once")
+    return Check("open files", Found.NOTE, shortage.message, shortage.hint)
 
 
 def _interpreters(config: HostConfig) -> Iterator[Check]:

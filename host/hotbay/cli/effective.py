@@ -13,6 +13,7 @@ import orjson
 from hotbay.cli.files import ENDPOINTS, kind_of, read_text
 from hotbay.cli.socket_path import read_host_config
 from hotbay.config.documents import load_document
+from hotbay.config.health_config import HealthSection
 from hotbay.config.host_fields import Section
 from hotbay.config.picker_config import API_VERSION, KIND, PickerConfig, RefEntry, load_picker_config
 from hotbay.config.swap_config import Swap
@@ -53,7 +54,7 @@ def effective_host(section: Section) -> dict[str, Value]:
     value: dict[str, Value] = {}
     for name, field in type(section).model_fields.items():
         found = getattr(section, name)
-        if found is None and isinstance(section, Swap):
+        if found is None and isinstance(section, Swap | HealthSection):
             found = _OFF
         if found is not None:
             value[field.alias or name] = _plain(name, field.alias, found)

@@ -8,8 +8,14 @@ EXIT_FAILED: Final = 1
 """Refused, or it did not work out."""
 EXIT_NO_HOST: Final = 69
 """No host answers; EX_UNAVAILABLE of sysexits.h."""
+EXIT_INTERRUPTED: Final = 130
+"""As a shell tells of a process that SIGINT ended."""
 EXIT_CONFIG: Final = 78
 """A configuration that cannot be used; EX_CONFIG of sysexits.h."""
+
+
+_REFUSED: Final = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
+"""Codes with which nothing is wrong with what was given: it cannot be done now."""
 
 
 class NoHostError(CapacityError):
@@ -29,4 +35,4 @@ def exit_code(error: HostError) -> int:
     """The code that a command ends with after this error."""
     if isinstance(error, NoHostError):
         return EXIT_NO_HOST
-    return EXIT_CONFIG if isinstance(error, InputError) else EXIT_FAILED
+    return EXIT_CONFIG if isinstance(error, InputError) and error.code not in _REFUSED else EXIT_FAILED

@@ -1,9 +1,12 @@
-"""The list of commands, by whose they are, each with one line that fits 80 columns."""
+"""The commands as one: their list, by whose they are, each with one line that fits 80 columns; and their end."""
 
 from collections.abc import Mapping
 from typing import Final
 
 import click
+
+from hotbay.cli.exit_codes import EXIT_INTERRUPTED
+from hotbay.cli.failures import reader_has_left, silence_output
 
 __all__ = ["GROUPS", "GroupedCommands"]
 
@@ -18,6 +21,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "For operators, of a host that runs": {
         "status": "Show what runs, what is under way, what went wrong.",
+        "endpoints": "Show model servers; cordon, drain or weigh them.",
         "events": "Show what happens, as it happens.",
         "history": "Show what of a plugin was live, since when and why.",
         "logs": "Show what a plugin's processes wrote.",
@@ -48,6 +52,18 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 
 class GroupedCommands(click.Group):
     """A group of commands that lists them by title. A command that has no line here is a mistake of ours."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Carry a command out. Who interrupts it, or closes the pipe that it prints to, knows so."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            if not reader_has_left():
+                raise
+            silence_output()
+            ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section for each title, all with their lines at the same column."""

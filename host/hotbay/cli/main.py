@@ -7,12 +7,12 @@ import click
 
 from hotbay.cli.call import call
 from hotbay.cli.conformance import conformance
-from hotbay.cli.exit_codes import exit_code
+from hotbay.cli.failures import fail, fails_in_form, machine_error, silence_output
 from hotbay.cli.grouped import GroupedCommands
 from hotbay.cli.new import new
 from hotbay.cli.operate import OPERATOR_COMMANDS
 from hotbay.cli.publish import publish
-from hotbay.errors import HostError, InputError, printable
+from hotbay.errors import HostError
 from hotbay.process.init import leave_process_1
 
 _LEVEL = click.Choice(("debug", "info", "warning", "error"))
@@ -24,18 +24,10 @@ def main() -> None:
     try:
         commands(prog_name="hotbay")
     except HostError as error:
-        _report(error)
-        sys.exit(exit_code(error))
-
-
-def _report(error: HostError) -> None:
-    if isinstance(error, InputError):
-        for problem in error.problems:
-            click.echo(f"error: {printable(str(problem))}", err=True)
-        return
-    click.echo(f"error: {printable(str(error))}", err=True)
-    if error.hint:
-        click.echo(f"  what to do: {printable(error.hint)}", err=True)
+        fail(error)
+    except OSError as error:
+        silence_output()
+        fail(machine_error(error))
 
 
 @click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -164,6 +156,7 @@ _OUTPUT = click.option(
 @config.command("print-effective")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @_OUTPUT
+@fails_in_form
 def print_effective(file: Path | None, output: str) -> None:
     """Print what is in force with FILE, or without one, every default written out."""
     # Imported here because pydantic takes longer to import than most commands to run.
@@ -175,6 +168,7 @@ def print_effective(file: Path | None, output: str) -> None:
 @commands.command()
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig file.")
 @_OUTPUT
+@fails_in_form
 def doctor(config_file: Path | None, output: str) -> None:
     """Look at all that a host needs of this machine; say what to do about what is missing.
 
@@ -192,6 +186,7 @@ def doctor(config_file: Path | None, output: str) -> None:
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig of the host.")
 @click.option("--with-quarantined", is_flag=True, help="Also what is in quarantine here.")
 @_OUTPUT
+@fails_in_form
 def bundle(
     out: Path, plugins: tuple[str, ...], config_file: Path | None, output: str, *, with_quarantined: bool
 ) -> None:

@@ -1,16 +1,13 @@
 """The operator's commands: what they take. Each asks a running host over its admin socket."""
 
 import re
-import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED, EXIT_NO_HOST, exit_code
-from hotbay.errors import HostError
+from hotbay.cli.asking import CODES, asks
+from hotbay.cli.operate_endpoints import endpoints
 from hotbay.gateway.admin_routes import ACTIONS
 
 if TYPE_CHECKING:
@@ -18,19 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATOR_COMMANDS", "read_choice"]
 
-P = ParamSpec("P")
-
 _PLUGIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{12,64}")
 """The host knows which one a beginning stands for."""
 _REV_MAX: Final = 2**64 - 1
 """As that of a manifest, which takes too long to import."""
-_CODES: Final = (
-    f"Exits with 0 when it is done, {EXIT_FAILED} when the host refuses, 2 on wrong usage, {EXIT_NO_HOST} when no host "
-    f"answers, {EXIT_CONFIG} when a configuration, a plugin or a build that was named is no such thing."
-)
-
-
 Choice = tuple[str, int | None, str | None]
 
 
@@ -79,63 +68,19 @@ def read_choice(text: str) -> Choice:
     )
 
 
-def _asks(command: Callable[Concatenate["Ask", P], None]) -> Callable[..., None]:
-    """Give a command the options that name the host and the form, and an `Ask`."""
-
-    @click.option("--socket", type=click.Path(path_type=Path), help="The host's admin socket.")
-    @click.option(
-        "-c",
-        "--config",
-        type=click.Path(path_type=Path),
-        help="HostConfig of the host, which says where its socket is.",
-    )
-    @click.option(
-        "-o",
-        "--output",
-        type=click.Choice(("text", "json")),
-        default="text",
-        show_default=True,
-        help="Form of answers.",
-    )
-    @wraps(command)
-    def run(socket: Path | None, config: Path | None, output: str, *args: P.args, **kwargs: P.kwargs) -> None:
-        # Imported here because rich and pydantic take longer to import than most commands to run.
-        from hotbay.cli.ask import Ask, At  # noqa: PLC0415
-
-        as_json = output == "json"
-        try:
-            command(Ask(At(socket, config, as_json)), *args, **kwargs)
-        except HostError as error:
-            if not as_json:
-                raise
-            _report_json(error)
-
-    return run
-
-
-def _report_json(error: HostError) -> None:
-    # Imported here because a command that succeeds has nothing to report.
-    import orjson  # noqa: PLC0415
-
-    from hotbay.gateway.admin_errors import error_page  # noqa: PLC0415
-
-    click.echo(orjson.dumps(error_page(error)), err=True)
-    sys.exit(exit_code(error))
-
-
 _plugin = click.argument("plugin", metavar="ID", callback=_plugin_id)
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @click.option("--watch", "-w", is_flag=True, help="Go on showing it until interrupted.")
-@_asks
+@asks
 def status(ask: "Ask", *, watch: bool) -> None:
     """Show what a running host is doing."""
     ask.status(watch=watch)
 
 
-@click.command(epilog=_CODES)
-@_asks
+@click.command(epilog=CODES)
+@asks
 def plan(ask: "Ask") -> None:
     """Show what `apply` would change, or what is under way.
 
@@ -144,8 +89,8 @@ def plan(ask: "Ask") -> None:
     ask.show("/plan")
 
 
-@click.command("apply", epilog=_CODES)
-@_asks
+@click.command("apply", epilog=CODES)
+@asks
 def apply_(ask: "Ask") -> None:
     """Put the lock file, and a configuration that waits, in force.
 
@@ -155,9 +100,9 @@ def apply_(ask: "Ask") -> None:
     ask.order("/apply")
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @click.argument("choice", metavar="ID@REV|ID@DIGEST", callback=_choice)
-@_asks
+@asks
 def pin(ask: "Ask", choice: Choice) -> None:
     """Run this revision or digest of a plugin, and stay there.
 
@@ -168,43 +113,43 @@ def pin(ask: "Ask", choice: Choice) -> None:
     ask.order("/pin", {"plugin": plugin, **build})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @_plugin
-@_asks
+@asks
 def unpin(ask: "Ask", plugin: str) -> None:
     """Let the highest revision of a plugin run again."""
     ask.order("/unpin", {"plugin": plugin})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @_plugin
-@_asks
+@asks
 def rollback(ask: "Ask", plugin: str) -> None:
     """Go back to the version of a plugin that was live before, and stay there until `unpin`."""
     ask.order("/rollback", {"plugin": plugin})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @_plugin
-@_asks
+@asks
 def enable(ask: "Ask", plugin: str) -> None:
     """Start a plugin again that was disabled, by the operator or by its failures."""
     ask.order("/enable", {"plugin": plugin})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @_plugin
 @click.option("--force", is_flag=True, help="Even if requests are refused without it.")
-@_asks
+@asks
 def disable(ask: "Ask", plugin: str, *, force: bool) -> None:
     """Drain and stop a plugin; its bindings apply their failure policy. It stays so over restarts of the host."""
     ask.order("/disable", {"plugin": plugin, "force": force})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @click.argument("action", type=click.Choice(ACTIONS))
 @_plugin
-@_asks
+@asks
 def rollout(ask: "Ask", action: str, plugin: str) -> None:
     """Steer the rollout of a plugin that is under way.
 
@@ -219,58 +164,58 @@ def quarantine() -> None:
     """Look at builds that are not run, and let them run again."""
 
 
-@quarantine.command("list", epilog=_CODES)
-@_asks
+@quarantine.command("list", epilog=CODES)
+@asks
 def quarantine_list(ask: "Ask") -> None:
     """Show each digest that is not run, and why."""
     ask.show("/quarantine")
 
 
-@quarantine.command("clear", epilog=_CODES)
+@quarantine.command("clear", epilog=CODES)
 @click.argument("target", metavar="ID|DIGEST", callback=_target)
-@_asks
+@asks
 def quarantine_clear(ask: "Ask", target: str) -> None:
     """Let a digest, or everything of a plugin, be run again."""
     ask.order("/quarantine/clear", {"target": target})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @_plugin
 @click.argument("capabilities", metavar="CAP…", nargs=-1, callback=_capabilities)
-@_asks
+@asks
 def grant(ask: "Ask", plugin: str, capabilities: tuple[str, ...]) -> None:
     """Allow a plugin these capabilities and no others."""
     ask.order("/grant", {"plugin": plugin, "capabilities": list(capabilities)})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @_plugin
-@_asks
+@asks
 def history(ask: "Ask", plugin: str) -> None:
     """Show what of a plugin was live, since when, why, and at whose wish."""
     ask.show(f"/history/{plugin}")
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @_plugin
 @click.option("-f", "--follow", is_flag=True, help="Go on with what it writes, until interrupted.")
 @click.option("-n", "--lines", type=click.IntRange(0, 10_000), default=200, show_default=True, help="Of the past.")
-@_asks
+@asks
 def logs(ask: "Ask", plugin: str, lines: int, *, follow: bool) -> None:
     """Show what a plugin's processes wrote."""
     ask.logs(plugin, lines, follow=follow)
 
 
-@click.command(epilog=_CODES)
-@_asks
+@click.command(epilog=CODES)
+@asks
 def events(ask: "Ask") -> None:
     """Show what happens, as it happens, until interrupted."""
     ask.events()
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@_asks
+@asks
 def gc(ask: "Ask", *, dry_run: bool) -> None:
     """Remove packages and environments that nothing needs.
 
@@ -280,9 +225,9 @@ def gc(ask: "Ask", *, dry_run: bool) -> None:
     ask.order("/gc", {"dry_run": dry_run})
 
 
-@click.command(epilog=_CODES)
+@click.command(epilog=CODES)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write or replace.")
-@_asks
+@asks
 def lock(ask: "Ask", out: Path | None) -> None:
     """Print or write a lock file: exactly the builds that are selected now.
 
@@ -292,6 +237,6 @@ def lock(ask: "Ask", out: Path | None) -> None:
 
 
 OPERATOR_COMMANDS: Final[tuple[click.Command, ...]] = (
-    status, plan, apply_, pin, unpin, rollback, enable, disable, rollout, quarantine, grant, history, logs, events, gc,
+    status, endpoints, plan, apply_, pin, unpin, rollback, enable, disable, rollout, quarantine, grant, history, logs, events, gc,
     lock,
 )  # fmt: skip

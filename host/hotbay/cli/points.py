@@ -7,9 +7,18 @@ import click
 
 __all__ = ["CALLED_POINTS", "NEW_POINTS", "PointChoice"]
 
-NEW_POINTS: Final = ("scorer", "filter", "picker", "producer", "profile-handler", "pre-request")
-CALLED_POINTS: Final = ("score", "filter", "pick", "produce", "profile_handler", "pre_request")
-"""In the order of `NEW_POINTS`."""
+NEW_POINTS: Final = (
+    "scorer",
+    "filter",
+    "picker",
+    "producer",
+    "profile-handler",
+    "pre-request",
+    "extractor",
+    "discovery",
+)
+CALLED_POINTS: Final = ("score", "filter", "pick", "produce", "profile_handler", "pre_request", "extract")
+"""In the order of `NEW_POINTS`, of which the last is not called: it tells by itself."""
 
 
 class PointChoice(click.Choice[str]):
@@ -17,7 +26,7 @@ class PointChoice(click.Choice[str]):
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__(words)
-        pairs = [*zip(NEW_POINTS, CALLED_POINTS, strict=True), *zip(CALLED_POINTS, NEW_POINTS, strict=True)]
+        pairs = [*zip(NEW_POINTS, CALLED_POINTS, strict=False), *zip(CALLED_POINTS, NEW_POINTS, strict=False)]
         self._meant = {other: word for word, other in pairs if word in words and other not in words}
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:

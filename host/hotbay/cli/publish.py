@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hotbay.cli.failures import fails_in_form
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,6 +28,7 @@ __all__ = ["publish"]
 @click.option("--ca-file", type=_FILE, help="Certificate authorities to trust, in place of the system's.")
 @click.option("--mount-from", metavar="NAME", help="Repository of the same registry that may hold the wheels already.")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True)
+@fails_in_form
 def publish(
     directory: Path,
     target: str,

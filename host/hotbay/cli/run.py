@@ -15,18 +15,22 @@ import click
 
 from hotbay.app import Host, Serving
 from hotbay.cli.environment import environment
-from hotbay.config.data_parameters import read_data_layer
+from hotbay.config.data_sources import read_data_layer
 from hotbay.config.documents import is_blank
 from hotbay.config.file_content import FileContent
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.config.reload import read_content, watch_files
 from hotbay.datalayer.endpoint import format_authority
+from hotbay.datalayer.endpoint_documents import check_listed
 from hotbay.errors import HostError, InputError, Place, Problem, only_host_error
+from hotbay.gateway.limits import GatewayLimits
 from hotbay.observe.logs import set_up_logging
+from hotbay.open_files import raise_limit
 from hotbay.operator_files import HeldBack
 from hotbay.process.heap import use_one_heap
 from hotbay.rollout.adoption import ReplacedError
+from hotbay.scheduling.registry import SCHEDULING_TYPES
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +99,9 @@ def load_scheduling(
     else:
         file = f"{given.config_file}#scheduling.text"
         picker, directory = load_picker_config(host.scheduling.text or "", file=file), base
-    read_data_layer(picker)
-    return picker, directory
+    data = read_data_layer(picker, others=SCHEDULING_TYPES)
+    check_listed(data.discovery)
+    return replace(picker, warnings=(*picker.warnings, *data.warnings)), directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,19 @@ def _log_warnings(loaded: Loaded) -> None:
 
 
 async def _run(given: Given, loaded: Loaded) -> None:
-    host = Host(loaded.host, loaded.picker, picker_directory=loaded.picker_directory, take_over=given.take_over)
+    wanted = GatewayLimits().connections
+    files = raise_limit(wanted)
+    shortage = files.problem(wanted)
+    if shortage is not None:
+        logger.warning("open_files_limited: %s", shortage)
+    host = Host(
+        loaded.host,
+        loaded.picker,
+        picker_directory=loaded.picker_directory,
+        take_over=given.take_over,
+        clients=files.clients(wanted),
+        known=() if shortage is None else (shortage,),
+    )
     stop = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(_stop_on_signal, stop)
@@ -210,13 +227,16 @@ class _Follower:
     """What is in force, and the files to follow: of a bad change those that it names, too, for its correction.
 
     Edits are taken beside the watch: one that waits for packages makes way for the next, which has to be seen for that.
+    An edit is what the watch reports or a command applies. Either way the content that it is about is known from its first
+    step on, and its end is told: what the files say last is in force, or status says why not.
     """
 
     def __init__(self, host: Host, given: Given, loaded: Loaded) -> None:
         self._host = host
         self._given = given
         self._loaded = loaded
-        self._files = dict(loaded.files)
+        self._followed = frozenset(loaded.files)
+        self._known = dict(loaded.files)
         self._watch = anyio.CancelScope()
         self._edits = 0
         self._under_way = 0
@@ -224,9 +244,9 @@ class _Follower:
 
     async def follow(self) -> None:
         async with anyio.create_task_group() as group:
-            while self._files:
+            while self._followed:
                 with anyio.CancelScope() as self._watch:
-                    await watch_files(tuple(self._files), partial(self._seen, group), known=self._files)
+                    await watch_files(self._followed, partial(self._seen, group), known=self._known)
 
     async def _seen(self, group: anyio.abc.TaskGroup, content: FileContent) -> None:
         self._edits += 1
@@ -246,7 +266,8 @@ class _Follower:
         else:
             # The watch has not seen it yet, or it was refused: that may be no longer so.
             refused = self._refused[1] if self._refused is not None and _same(fresh, self._refused[0]) else None
-            self._host.files.hold_back(HeldBack(_differing(fresh, self._loaded), partial(self._retry, fresh), refused))
+            apply = partial(self._apply_by_command, fresh)
+            self._host.files.hold_back(HeldBack(_differing(fresh, self._loaded), apply, refused))
 
     @property
     def _is_manual(self) -> bool:
@@ -256,17 +277,30 @@ class _Follower:
         changes = _differing(fresh, self._loaded)
         # What is in force already takes the place of what is on its way.
         waits = changes or self._under_way
-        self._host.files.hold_back(HeldBack(changes, partial(self._apply, fresh, by_command=True)) if waits else None)
+        self._host.files.hold_back(HeldBack(changes, partial(self._apply_by_command, fresh)) if waits else None)
 
-    async def _retry(self, fresh: Loaded) -> None:
-        await self._apply(fresh, by_command=True)
-        self._host.report_problems(())
+    async def _apply_by_command(self, fresh: Loaded) -> None:
+        self._edits += 1
+        edit = self._edits
+        self._known.update(fresh.files)
+        try:
+            await self._apply(fresh, by_command=True)
+        except HostError as error:
+            self._end(edit, fresh.files, _problems_of(error))
+            raise
+        except BaseException:
+            self._forget(edit, fresh.files)
+            raise
+        self._end(edit, fresh.files, ())
 
     async def _changed(self, content: FileContent, edit: int) -> None:
+        if edit != self._edits:
+            # What began after it reads the files after it.
+            return
         files: dict[Path, str] = {}
         problems: Sequence[Problem] = ()
         try:
-            fresh = load(self._given, files, may_be_blank=False)
+            fresh = self._load(files)
             if _same(fresh, self._loaded) and not self._under_way:
                 self._host.files.hold_back(None)
                 self._host.found_unchanged()
@@ -276,30 +310,50 @@ class _Follower:
             else:
                 await self._apply(fresh)
         except InputError as error:
-            problems = error.problems
+            problems = _problems_of(error)
             if self._is_manual and edit == self._edits:
                 self._host.files.hold_back(error)
             for problem in problems:
                 # A person's mistake in a file has a place, not a traceback.
                 logger.warning("reload_refused last_good=kept: %s", problem)
         except ReplacedError as error:
-            problems = (Problem(error.code, error.message, hint=error.hint),)
+            problems = _problems_of(error)
             logger.info("reload_replaced files=%s: %s", content.path, error.message)
         except HostError as error:
-            problems = (Problem(error.code, error.message, hint=error.hint),)
+            problems = _problems_of(error)
             logger.warning("reload_failed last_good=kept code=%s: %s", error.code, error.message)
-        # Of an older edit nothing is told any more: the files say something else by now.
-        if edit == self._edits:
-            self._end(files, problems)
+        except BaseException:
+            self._forget(edit, files)
+            raise
+        self._end(edit, files, problems)
 
-    def _end(self, files: Mapping[Path, str], problems: Sequence[Problem]) -> None:
+    def _load(self, files: dict[Path, str]) -> Loaded:
+        """Read the files, and know from here on what they say."""
+        try:
+            return load(self._given, files, may_be_blank=False)
+        finally:
+            self._known.update(files)
+
+    def _forget(self, edit: int, files: Mapping[Path, str]) -> None:
+        """A fault of our own, or an end, came between: the watch finds again what is not in force."""
+        if edit != self._edits:
+            return
+        for path in files:
+            self._known.pop(path, None)
+        self._known.update(self._loaded.files)
+        self._watch.cancel()
+
+    def _end(self, edit: int, files: Mapping[Path, str], problems: Sequence[Problem]) -> None:
+        """Of an older edit nothing is told any more: the files say something else by now."""
+        if edit != self._edits:
+            return
         self._host.report_problems(tuple(problems))
         if problems:
             files = {**self._loaded.files, **files}
         else:
             self._loaded = replace(self._loaded, files=files)
-        if files.keys() != self._files.keys():
-            self._files = dict(files)
+        if files.keys() != self._followed:
+            self._followed = frozenset(files)
             self._watch.cancel()
 
     async def _apply(self, fresh: Loaded, *, by_command: bool = False) -> None:
@@ -329,8 +383,25 @@ class _Follower:
         logger.info("reload_applied files=%s%s", ",".join(map(str, fresh.files)) or "-", note)
 
 
+def _problems_of(error: HostError) -> tuple[Problem, ...]:
+    return error.problems if isinstance(error, InputError) else (Problem(error.code, error.message, hint=error.hint),)
+
+
 LIVE_FIELDS: Final = frozenset(
-    {"scheduling", "bindings", "types", "endpoints", "packages", "swap", "trust", "hosts", "lock", "reload"}
+    {
+        "scheduling",
+        "bindings",
+        "types",
+        "endpoints",
+        "packages",
+        "swap",
+        "trust",
+        "hosts",
+        "lock",
+        "reload",
+        "freshness",
+        "health",
+    }
 )
 
 
@@ -345,7 +416,8 @@ def _needs_restart(fresh: Loaded, state: Loaded) -> list[str]:
         for name in type(fresh.host).model_fields
         if name not in LIVE_FIELDS and getattr(fresh.host, name) != getattr(state.host, name)
     ]
-    return names + ["dataLayer"] * (fresh.picker.data_layer != state.picker.data_layer)
+    sources = (replace(it.picker.data_layer, discovery=None) for it in (fresh, state))
+    return names + ["dataLayer.sources"] * (next(sources) != next(sources))
 
 
 def _differing(fresh: Loaded, state: Loaded) -> list[str]:

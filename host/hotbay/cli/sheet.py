@@ -4,6 +4,8 @@ A pipe gets plain lines at their natural width, a terminal tables that fit: the 
 name, no text is cut. What others named is escaped, and is never markup.
 """
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,13 +19,21 @@ from rich.text import Text
 
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
-__all__ = ["Bar", "Sheet", "ago", "cells", "mapping", "moment", "rows", "short_digests", "size", "texts"]
+__all__ = ["Bar", "Screen", "Sheet", "ago", "cells", "mapping", "moment", "rows", "short_digests", "size", "texts"]
 
 DIGEST_DIGITS: Final = 12
 """Enough to tell builds apart, what people are used to from other tools, and what commands take in place of all 64."""
 _DIGEST: Final = re.compile(rf"(sha256:[0-9a-f]{{{DIGEST_DIGITS}}})[0-9a-f]{{{64 - DIGEST_DIGITS}}}(?![0-9a-f])")
 _BAR_COLUMNS: Final = 30
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
+
+
+class Screen(Console):
+    """Where pages go. A reader that left is raised as such: whether that is a failure is not rich's to say."""
+
+    def on_broken_pipe(self) -> None:
+        """See `Console`, which exits with 1 here."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 @dataclass(frozen=True, slots=True)

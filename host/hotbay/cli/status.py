@@ -13,11 +13,11 @@ from rich.text import Text
 
 from hotbay.cli.admin_client import AdminClient
 from hotbay.cli.exit_codes import NoHostError
-from hotbay.cli.sheet import Bar, Sheet, ago, cells, mapping, rows, short_digests, size, texts
+from hotbay.cli.sheet import Bar, Screen, Sheet, ago, cells, mapping, rows, short_digests, size, texts
 from hotbay.errors import CapacityError, HostError
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
-__all__ = ["fetch_status", "print_status", "show_status", "status_sheet", "watch_status"]
+__all__ = ["fetch_status", "print_status", "show_status", "status_sheet", "watch_pages", "watch_status"]
 
 # What a failed scrape says repeats the address that the table has.
 _SCRAPE_ERROR_CHARS: Final = 60
@@ -33,7 +33,7 @@ def show_status(client: AdminClient, *, as_json: bool) -> None:
     if as_json:
         click.echo(orjson.dumps(page, option=orjson.OPT_INDENT_2))
         return
-    print_status(page, Console())
+    print_status(page, Screen())
 
 
 def watch_status(client: AdminClient, *, as_json: bool, wait: Callable[[float], object] | None = None) -> None:
@@ -44,25 +44,50 @@ def watch_status(client: AdminClient, *, as_json: bool, wait: Callable[[float], 
     Raises:
         HostError: nobody answers at the start.
     """
-    console = Console()
-    wait = wait or threading.Event().wait
+
+    def sheet_of(page: Mapping[str, object]) -> Sheet:
+        return status_sheet(_checked(page))
+
+    watch_pages(client, "/status/stream", sheet_of, as_json=as_json, wait=wait or threading.Event().wait)
+
+
+def watch_pages(
+    client: AdminClient,
+    target: str,
+    sheet_of: Callable[[Mapping[str, object]], Sheet],
+    *,
+    as_json: bool,
+    wait: Callable[[float], object],
+) -> None:
+    """Show the pages of a stream as `watch_status` does; `sheet_of` may raise what is wrong with a page."""
+    console = Screen()
+
+    def write(page: Mapping[str, object]) -> None:
+        sheet = sheet_of(page)
+        if as_json:
+            click.echo(orjson.dumps(page))
+            return
+        sheet.print(console)
+        console.print()
+
     if as_json or not console.is_terminal:
-        _watch(client, lambda page: _write(page, console, as_json=as_json), lambda error: None, wait)
+        _watch(client, target, write, lambda error: None, wait)
         return
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
 
         def show(page: Mapping[str, object]) -> None:
-            live.update(status_sheet(page).group(console.width), refresh=True)
+            live.update(sheet_of(page).group(console.width), refresh=True)
 
         def gone(error: HostError) -> None:
             text: RenderableType = Text(f"{error.message}; waiting for it to come back", style="red")
             live.update(text, refresh=True)
 
-        _watch(client, show, gone, wait)
+        _watch(client, target, show, gone, wait)
 
 
 def _watch(
     client: AdminClient,
+    target: str,
     show: Callable[[Mapping[str, object]], None],
     gone: Callable[[HostError], None],
     wait: Callable[[float], object],
@@ -70,10 +95,10 @@ def _watch(
     seen = False
     while True:
         try:
-            with closing(client.lines("/status/stream")) as pages:
+            with closing(client.lines(target)) as pages:
                 for page in pages:
                     seen = True
-                    show(_checked(page))
+                    show(page)
         except NoHostError as error:
             if not seen:
                 raise
@@ -86,14 +111,6 @@ def _watch(
             wait(_RETRY_S)
         except KeyboardInterrupt:
             return
-
-
-def _write(page: Mapping[str, object], console: Console, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(orjson.dumps(page))
-    else:
-        print_status(page, console)
-        console.print()
 
 
 def fetch_status(client: AdminClient) -> Mapping[str, object]:

@@ -18,21 +18,21 @@ from hotbay.cli.environment import environment
 from hotbay.cli.exit_codes import EXIT_CONFIG
 from hotbay.cli.files import ENDPOINTS, kind_of, read_text
 from hotbay.cli.run import Given, load_scheduling
-from hotbay.config.data_parameters import read_data_layer
+from hotbay.config.data_sources import read_data_layer
 from hotbay.config.documents import load_document, refuse
 from hotbay.config.host_config import KIND as HOST_KIND
 from hotbay.config.host_config import HostConfig, host_config_schema, load_host_config
 from hotbay.config.picker_config import KIND as PICKER_KIND
 from hotbay.config.picker_config import load_picker_config
 from hotbay.config.source_config import BUNDLED, Source
-from hotbay.datalayer.endpoint_documents import read_endpoints
+from hotbay.datalayer.endpoint_documents import check_listed, read_endpoints
 from hotbay.errors import InputError, PackageError, Place, Problem
 from hotbay.packages.bundled import Part, absent, bundled_folder
 from hotbay.packages.sources.folder import DirectorySource
 from hotbay.packages.sources.oci_layout import OciLayoutSource
 from hotbay.packages.sources.source import Offer
 from hotbay.rollout.deployment import resolve
-from hotbay.scheduling.registry import FIRST_PARTY_TYPES, TypeIndex
+from hotbay.scheduling.registry import FIRST_PARTY_TYPES, SCHEDULING_TYPES, TypeIndex
 from hotbay.wishes import binding_options
 
 _UNCHECKED: Final = {
@@ -79,8 +79,9 @@ def validate_file(path: Path) -> str:
         _warn(read.warnings)
     else:
         picker = load_picker_config(text, file=str(path))
-        read_data_layer(picker)
-        _warn(picker.warnings)
+        data = read_data_layer(picker, others=SCHEDULING_TYPES)
+        check_listed(data.discovery)
+        _warn((*picker.warnings, *data.warnings))
     return kind
 
 

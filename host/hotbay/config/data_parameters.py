@@ -1,132 +1,176 @@
-"""Parameters of the data-layer types that are built into the host: file discovery and the metrics source.
+"""Parameters of the data sources and extractors that are built into the host, each as strict as a plugin of its own would be.
 
-Decides what their `parameters` say, as strictly as a plugin of its own would, and which types may stand where in
-`dataLayer`. Relative paths stay as written: they are relative to the folder of the file, which the caller knows. Pure.
+Decides what their `parameters` say. Relative paths stay as written: they are relative to the folder of the file, which the
+caller knows. `READERS` is the whole list. Pure.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
+from hotbay.config.data_types import BUILTIN_FORMS, ObjectKind
 from hotbay.config.documents import refuse
+from hotbay.config.engine_parameters import EngineParameters, read_engine_parameters
 from hotbay.config.forms import Form
-from hotbay.config.picker_config import PickerConfig, PluginEntry, RefEntry
+from hotbay.config.picker_config import PickerConfig, PluginEntry
 from hotbay.config.quantities import QuantityError, parse_duration_s
-from hotbay.config.wording import Path, Value, not_supported
+from hotbay.config.wording import Path, Value
 
 __all__ = [
-    "DataParameters",
-    "FileDiscovery",
+    "DCGM_PORT",
+    "READERS",
+    "SHORTEST_INTERVAL_S",
+    "TLS_FIELDS",
+    "DataTypeParameters",
     "MetricsSource",
-    "read_data_layer",
-    "read_file_discovery",
+    "ObjectDirectory",
+    "Tls",
+    "read_core_extractor",
     "read_metrics_source",
+    "read_no_parameters",
+    "read_object_directory",
+    "read_tls",
 ]
 
-_SHORTEST_INTERVAL_S: Final = 0.05
+SHORTEST_INTERVAL_S: Final = 0.05
+"""The reference's base tick, and its minimum."""
 _MAX_PORT: Final = 65535
 # It is written into a request line as it is.
 _PATH: Final = re.compile(r"/[!-~]{0,1023}\Z")
-_DISCOVERY: Final = "file-discovery"
-_METRICS: Final = "metrics-data-source"
-_EXTRACTOR: Final = "core-metrics-extractor"
-_NO_OTHERS: Final = "other sources and extractors come with a later release"
-_NO_TLS: Final = "endpoints are scraped over http"
-_TLS_FIELDS: Final = ("insecureSkipVerify", "caCertPath", "clientCertPath", "clientKeyPath")
+_HTTP_FIELDS: Final = ("scheme", "path", "port", "interval")
+_TLS_FILES: Final = ("caCertPath", "clientCertPath", "clientKeyPath")
+TLS_FIELDS: Final = ("insecureSkipVerify", *_TLS_FILES)
 
 
 @dataclass(frozen=True, slots=True)
-class FileDiscovery:
-    """Where the file of endpoints is, and whether changes of it are followed."""
+class Tls:
+    """How a server is proved and what is shown to it; paths are PEM files, "" = none.
 
-    path: str
-    watch_file: bool
+    `ca_cert_path` stands in place of the system's authorities; the client's certificate and key come together. With
+    `insecure_skip_verify` the authorities do not matter.
+    """
+
+    insecure_skip_verify: bool = False
+    ca_cert_path: str = ""
+    client_cert_path: str = ""
+    client_key_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """How metrics are fetched; `port` and `interval_s` are None when nothing is written."""
+    """How a page is fetched from each endpoint; `port` and `interval_s` are None when nothing is written."""
 
     path: str = "/metrics"
     port: int | None = None
     interval_s: float | None = None
+    scheme: str = "http"
+    tls: Tls = Tls()
 
 
 @dataclass(frozen=True, slots=True)
-class DataParameters:
-    """All that a configuration says about the data layer; None where it says nothing."""
+class ObjectDirectory:
+    """A folder of YAML documents, and the kind of objects in it that matters."""
 
-    discovery: FileDiscovery | None
-    metrics: MetricsSource | None
-
-
-def read_data_layer(config: PickerConfig) -> DataParameters:
-    """Read what `dataLayer` refers to.
-
-    Raises:
-        InputError: with every problem found: a type that cannot stand where it does, or parameters that are wrong.
-    """
-    form, layer = Form(config.document), config.data_layer
-    if not layer.inject_defaults:
-        form.problems.append(
-            not_supported(("dataLayer", "injectDefaults"), config.place("dataLayer", "injectDefaults"), _NO_OTHERS)
-        )
-    discovery = _entry_of(form, config, layer.discovery, _DISCOVERY)
-    sources = [_entry_of(form, config, source.source, _METRICS) for source in layer.sources]
-    for source in layer.sources:
-        for extractor in source.extractors:
-            _entry_of(form, config, extractor, _EXTRACTOR)
-    for source in layer.sources[1:]:
-        form.problems.append(not_supported(source.source.path, source.source.place, "one source of metrics is read"))
-    refuse(form.problems)
-    metrics = next((entry for entry in sources if entry is not None), None)
-    return DataParameters(
-        None if discovery is None else read_file_discovery(config, discovery),
-        None if metrics is None else read_metrics_source(config, metrics),
-    )
+    path: str
+    kind: ObjectKind
 
 
-def _entry_of(form: Form, config: PickerConfig, reference: RefEntry | None, kind: str) -> PluginEntry | None:
-    """The plugin that the data layer refers to, which has to be of the one type that can stand there."""
-    entry = config.plugin(reference.ref) if reference is not None else None
-    if reference is not None and entry is not None and entry.type != kind:
-        form.expected((*reference.path, "pluginRef"), f"a plugin of type {kind}", entry.type, hint=_NO_OTHERS)
-    return entry
+DataTypeParameters: TypeAlias = MetricsSource | ObjectDirectory | EngineParameters | None
 
 
-def read_file_discovery(config: PickerConfig, entry: PluginEntry) -> FileDiscovery:
-    """Read the parameters of a `file-discovery` instance.
+def read_metrics_source(
+    config: PickerConfig, entry: PluginEntry, *, path: str = "/metrics", port: int | None = None
+) -> MetricsSource:
+    """Read the parameters of a source that fetches by HTTP; `path` and `port` are what holds when none is written.
 
     Raises:
         InputError: with every problem found.
     """
     form, at = Form(config.document), (*entry.path, "parameters")
-    fields = form.fields(dict(entry.parameters), at, ("path", "watchFile"))
+    fields = form.fields(dict(entry.parameters), at, (*_HTTP_FIELDS, *TLS_FIELDS))
+    scheme = fields.get("scheme", "http")
+    if scheme not in ("http", "https"):
+        form.expected((*at, "scheme"), "http or https", scheme)
+    written = form.text(fields.get("path", path), (*at, "path"))
+    if written is not None and not _PATH.match(written):
+        form.expected((*at, "path"), "a path of printable characters that starts with /", written)
+    port = _port(form, fields["port"], (*at, "port")) if "port" in fields else port
+    interval_s = _interval_s(form, fields["interval"], (*at, "interval")) if "interval" in fields else None
+    tls = read_tls(form, fields, at)
+    refuse(form.problems)
+    return MetricsSource(written or path, port, interval_s, str(scheme), tls)
+
+
+def read_tls(form: Form, fields: Mapping[str, Value], at: Path) -> Tls:
+    """Read the TLS_FIELDS among `fields`; what is wrong with them is in the form."""
+    skip = form.boolean(fields["insecureSkipVerify"], (*at, "insecureSkipVerify")) if TLS_FIELDS[0] in fields else False
+    ca, certificate, key = (form.text(fields[name], (*at, name)) if name in fields else "" for name in _TLS_FILES)
+    if bool(certificate) != bool(key) and None not in (certificate, key):
+        one, other = _TLS_FILES[1:] if certificate else reversed(_TLS_FILES[1:])
+        form.report((*at, one), "CONFIG_INVALID", f"needs `{other}` beside it", expected=f"`{other}`")
+    return Tls(bool(skip), ca or "", certificate or "", key or "")
+
+
+def read_object_directory(config: PickerConfig, entry: PluginEntry) -> ObjectDirectory:
+    """Read the parameters of an `object-directory-source` instance.
+
+    Raises:
+        InputError: with every problem found.
+    """
+    form, at = Form(config.document), (*entry.path, "parameters")
+    fields = form.fields(dict(entry.parameters), at, ("path", "apiVersion", "kind"))
     path = form.text(fields.get("path"), (*at, "path"))
-    watch_file = form.boolean(fields["watchFile"], (*at, "watchFile")) if "watchFile" in fields else False
+    version = form.text(fields.get("apiVersion"), (*at, "apiVersion"))
+    word = form.text(fields.get("kind"), (*at, "kind"))
+    kind = None
+    if version is not None and word is not None:
+        try:
+            kind = ObjectKind.parse(version, word)
+        except ValueError as error:
+            form.report(at, "CONFIG_INVALID", f"no kind of objects: {error}")
     refuse(form.problems)
     assert path is not None, "its absence was refused"
-    return FileDiscovery(path, bool(watch_file))
+    assert kind is not None, "its absence was refused"
+    return ObjectDirectory(path, kind)
 
 
-def read_metrics_source(config: PickerConfig, entry: PluginEntry) -> MetricsSource:
-    """Read the parameters of a `metrics-data-source` instance.
+def read_core_extractor(config: PickerConfig, entry: PluginEntry) -> EngineParameters:
+    """Read the parameters of a `core-metrics-extractor` instance.
 
     Raises:
         InputError: with every problem found.
     """
-    form, at = Form(config.document), (*entry.path, "parameters")
-    known = ("scheme", "path", "port", "interval")
-    fields = form.fields(dict(entry.parameters), at, known, later=dict.fromkeys(_TLS_FIELDS, _NO_TLS))
-    if fields.get("scheme", "http") != "http":
-        form.expected((*at, "scheme"), "http", fields["scheme"], hint=_NO_TLS)
-    path = form.text(fields.get("path", "/metrics"), (*at, "path")) or ""
-    if not _PATH.match(path) and not form.problems:
-        form.expected((*at, "path"), "a path of printable characters that starts with /", path)
-    port = _port(form, fields["port"], (*at, "port")) if "port" in fields else None
-    interval_s = _interval_s(form, fields["interval"], (*at, "interval")) if "interval" in fields else None
+    form = Form(config.document)
+    parameters = read_engine_parameters(form, dict(entry.parameters), (*entry.path, "parameters"))
     refuse(form.problems)
-    return MetricsSource(path, port, interval_s)
+    return parameters
+
+
+def read_no_parameters(config: PickerConfig, entry: PluginEntry) -> None:
+    """Check that an instance of a type without parameters has none.
+
+    Raises:
+        InputError: with every problem found.
+    """
+    form = Form(config.document)
+    form.fields(dict(entry.parameters), (*entry.path, "parameters"), ())
+    refuse(form.problems)
+
+
+DCGM_PORT: Final = 9400
+"""Where NVIDIA's exporter listens unless it is told otherwise."""
+
+READERS: Final[Mapping[str, Callable[[PickerConfig, PluginEntry], DataTypeParameters]]] = {
+    **dict.fromkeys(BUILTIN_FORMS, read_no_parameters),
+    "core-metrics-extractor": read_core_extractor,
+    "metrics-data-source": read_metrics_source,
+    "models-data-source": partial(read_metrics_source, path="/v1/models"),
+    "dcgm-data-source": partial(read_metrics_source, port=DCGM_PORT),
+    "object-directory-source": read_object_directory,
+}
+"""Type -> what reads its parameters, or raises `InputError` with every problem found."""
 
 
 def _port(form: Form, value: Value, path: Path) -> int | None:
@@ -144,6 +188,6 @@ def _interval_s(form: Form, value: Value, path: Path) -> float | None:
     except QuantityError as e:
         form.expected(path, e.expected, value)
         return None
-    if interval_s < _SHORTEST_INTERVAL_S:
+    if interval_s < SHORTEST_INTERVAL_S:
         form.expected(path, "an interval of at least 50ms", value)
     return interval_s

@@ -93,6 +93,11 @@ class Document:
     file: str = field(compare=False)
     _root: _Spot = field(compare=False, repr=False)
 
+    @classmethod
+    def of(cls, value: Value, *, name: str) -> "Document":
+        """A document that nobody wrote as text: everything stands at its beginning."""
+        return cls(value, name, _Spot(1, 1, {}, {}))
+
     def place(self, path: Sequence[str | int] = ()) -> Place:
         """Return where the value at `path` starts; for a path that does not exist, its nearest parent."""
         spot = self._spot(path)[0]

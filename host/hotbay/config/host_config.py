@@ -13,6 +13,8 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
 from hotbay.config.documents import Document, read_document, refuse, refused
+from hotbay.config.freshness_config import Freshness
+from hotbay.config.health_config import HealthSection
 from hotbay.config.host_fields import (
     Address,
     AdminAddress,
@@ -33,6 +35,7 @@ from hotbay.config.host_fields import (
     only,
 )
 from hotbay.config.model_problems import problems_of
+from hotbay.config.objects_config import Objects
 from hotbay.config.source_config import BUNDLED, Source, source_conflicts
 from hotbay.config.swap_config import Swap
 from hotbay.config.wording import path_text, quoted
@@ -217,9 +220,10 @@ class Logging(Section):
 
 
 class Scrape(Section):
-    """How often the metrics of endpoints are fetched."""
+    """How often the metrics of endpoints are fetched; `process`: by a process of their own, not on the host's loop."""
 
     interval_s: Duration = Field(default=0.05, alias="interval", ge=0.05)
+    process: bool = False
 
 
 class HostConfig(Section):
@@ -248,6 +252,9 @@ class HostConfig(Section):
     limits: Limits = Limits()
     logging: Logging = Logging()
     scrape: Scrape = Scrape()
+    objects: Objects = Objects()
+    freshness: Freshness = Freshness()
+    health: HealthSection = HealthSection()
 
     _document: Document = PrivateAttr()
 

@@ -5,6 +5,7 @@ file, line and column of its key or value.
 """
 
 from collections.abc import Iterator, Mapping
+from types import NoneType
 from typing import Final, get_args, get_origin
 
 from pydantic import ValidationError
@@ -78,6 +79,8 @@ def _section_at(model: type[Section], path: Path) -> type[Section]:
             annotation = next(f.annotation for n, f in section.model_fields.items() if part in (f.alias, n))
         else:
             annotation = get_args(annotation)[1 if get_origin(annotation) is Mapping else 0]
+    # A section that may be absent, or off.
+    annotation = next((one for one in get_args(annotation) if one is not NoneType), annotation)
     assert isinstance(annotation, type), "only sections have unknown fields"
     assert issubclass(annotation, Section), "only sections have unknown fields"
     return annotation

@@ -133,6 +133,14 @@ class DataLayer:
     sources: tuple[SourceEntry, ...] = ()
     discovery: RefEntry | None = None
 
+    @property
+    def refs(self) -> frozenset[str]:
+        """Names of the plugins that it refers to."""
+        found = [self.discovery] if self.discovery is not None else []
+        for source in self.sources:
+            found += (source.source, *source.extractors)
+        return frozenset(entry.ref for entry in found)
+
 
 @dataclass(frozen=True, slots=True)
 class PickerConfig:

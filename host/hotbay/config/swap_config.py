@@ -12,20 +12,21 @@ from pydantic_core import CoreSchema
 
 from hotbay.config.host_fields import Duration, PositiveDuration, Section
 
-__all__ = ["Canary", "Guard", "Shadow", "Swap"]
+__all__ = ["Canary", "Guard", "OrOff", "Shadow", "Swap", "off_is_none"]
 
 
 _OFF: Final = "off"
 
 
-class _OrOff:
+class OrOff:
     """Lets editors know that a step may be the word `off`; without a step the field is None."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [handler(core), {"const": _OFF}]}
 
 
-def _off_is_none(value: object) -> object:
+def off_is_none(value: object) -> object:
+    """The word `off` as the value of a field that is not there."""
     return None if value == _OFF else value
 
 
@@ -68,8 +69,8 @@ class Swap(Section):
     """
 
     mode: Literal["overlap", "handover"] = "overlap"
-    shadow: Annotated[Shadow | None, BeforeValidator(_off_is_none), _OrOff()] = Shadow()
-    canary: Annotated[Canary | None, BeforeValidator(_off_is_none), _OrOff()] = Canary()
-    guard: Annotated[Guard | None, BeforeValidator(_off_is_none), _OrOff()] = Guard()
+    shadow: Annotated[Shadow | None, BeforeValidator(off_is_none), OrOff()] = Shadow()
+    canary: Annotated[Canary | None, BeforeValidator(off_is_none), OrOff()] = Canary()
+    guard: Annotated[Guard | None, BeforeValidator(off_is_none), OrOff()] = Guard()
     approve: Literal["auto", "manual"] = "auto"
     drain_s: Duration = Field(default=30.0, alias="drain")

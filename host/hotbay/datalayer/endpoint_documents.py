@@ -2,25 +2,27 @@
 
 The file is `endpoints: [{name, namespace, address, port, labels, state, weight}]`. Unknown keys are ignored, as by the
 router that this format comes from, so that one file serves both. An entry is taken whole or not at all. Of two entries
-with one id the last wins; of two ids with one address the first stays: a server must not get two shares. Pure.
+with one id the last wins. A server that runs several engines, each at a port of its own, is one entry with `ports` in
+place of `port`: it becomes the endpoints `NAME-rank-0`, `NAME-rank-1` …, `rank_index` being the port's position. Pure.
 """
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from hotbay.config.documents import Document
-from hotbay.config.wording import path_text
+from hotbay.config.discovery_parameters import StaticDiscovery
+from hotbay.config.documents import Document, refuse
+from hotbay.config.wording import Path, path_text
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
 from hotbay.errors import InputError, Problem
 
 __all__ = [
     "ConfiguredEndpoint",
     "EndpointFile",
+    "check_listed",
     "configured_endpoints",
-    "merge_sources",
     "read_endpoints",
     "with_last_good",
 ]
@@ -31,6 +33,8 @@ _MAX_NAME_CHARACTERS: Final = 253
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
 _MAX_LABEL_CHARACTERS: Final = 4096
+_MAX_PORTS: Final = 8
+"""Of one server: as many as the router that this format comes from takes for one pod."""
 _CODE: Final = "CONFIG_INVALID"
 
 
@@ -94,30 +98,41 @@ def configured_endpoints(entries: Iterable[ConfiguredEndpoint]) -> tuple[Endpoin
     )
 
 
-def read_endpoints(document: Document) -> EndpointFile:
-    """Read a file's entries.
+def read_endpoints(document: Document, at: Path = ()) -> EndpointFile:
+    """Read the entries below `endpoints` of the mapping at `at`, the root of a file by default.
 
     Raises:
         InputError: it is no list of endpoints at all.
     """
-    entries = _entries(document)
-    reader = _Reader(document)
+    entries = _entries(document, at)
+    reader = _Reader(document, at)
     by_id: dict[str, tuple[int, EndpointMetadata]] = {}
     refused: set[str] = set()
     for index, entry in enumerate(entries):
-        endpoint_id, endpoint = reader.entry(index, entry)
-        if endpoint is not None:
+        endpoint_id, endpoints = reader.entry(index, entry)
+        for endpoint in endpoints:
             if endpoint.id in by_id:
                 reader.warn_twice(endpoint.id, by_id[endpoint.id][0], index)
             by_id[endpoint.id] = (index, endpoint)
-        elif endpoint_id:
-            refused.add(endpoint_id)
-        else:
+        if not endpoints and endpoint_id:
+            # It had one port or several in the form that was good.
+            refused.update((endpoint_id, *(_of_rank(endpoint_id, rank) for rank in range(_MAX_PORTS))))
+        elif not endpoints:
             reader.nameless = True
     endpoints = tuple(endpoint for _, endpoint in by_id.values())
     # A good entry beside a refused one of the same id is that id's word.
     refused_ids = frozenset(refused - by_id.keys())
     return EndpointFile(endpoints, tuple(reader.problems), tuple(reader.warnings), refused_ids, reader.nameless)
+
+
+def check_listed(discovery: object) -> None:
+    """Check the entries of a discovery that stand in the configuration itself, if it is one of these.
+
+    Raises:
+        InputError: with every problem found.
+    """
+    if isinstance(discovery, StaticDiscovery):
+        refuse(read_endpoints(discovery.document, discovery.at).problems)
 
 
 def with_last_good(read: EndpointFile, last_good: Mapping[str, EndpointMetadata]) -> tuple[EndpointMetadata, ...]:
@@ -130,56 +145,24 @@ def with_last_good(read: EndpointFile, last_good: Mapping[str, EndpointMetadata]
     return (*read.endpoints, *(endpoint for endpoint_id, endpoint in last_good.items() if endpoint_id in kept))
 
 
-def merge_sources(
-    sources: Sequence[tuple[str, Sequence[EndpointMetadata]]],
-) -> tuple[tuple[EndpointMetadata, ...], tuple[Problem, ...]]:
-    """Put the endpoints of several sources, each with the name it is reported by, into one list.
-
-    An id or an address that a later source repeats stays with the first and is warned of.
-    """
-    by_id: dict[str, str] = {}
-    by_address: dict[tuple[str, int], tuple[str, str]] = {}
-    merged: list[EndpointMetadata] = []
-    warnings: list[Problem] = []
-    for source, endpoints in sources:
-        for endpoint in endpoints:
-            address = (_canonical(endpoint.address), endpoint.port)
-            if endpoint.id in by_id:
-                message = f"the endpoint {endpoint.id!r} of {source} is ignored: {by_id[endpoint.id]} has that name"
-                warnings.append(Problem("DUPLICATE_NAME", message))
-            elif address in by_address:
-                first_source, first_id = by_address[address]
-                message = (
-                    f"the endpoint {endpoint.id!r} of {source} is ignored: it is the same server, "
-                    f"{endpoint.authority}, as {first_id!r} of {first_source}"
-                )
-                warnings.append(Problem("DUPLICATE_NAME", message))
-            else:
-                by_id[endpoint.id] = source
-                by_address[address] = (source, endpoint.id)
-                merged.append(endpoint)
-    return tuple(merged), tuple(warnings)
+def _of_rank(name: str, rank: int) -> str:
+    return f"{name}-rank-{rank}"
 
 
-def _canonical(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address.lower()
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return str(mapped or parsed)
-
-
-def _entries(document: Document) -> list[object]:
-    value = document.value
+def _entries(document: Document, at: Path) -> list[object]:
+    value: object = document.value
+    for part in at:
+        assert isinstance(value, dict | list), "who names a place has been there"
+        value = value[part]  # type: ignore[index]  # a key of a mapping or an index of a list
     entries = value.get("endpoints") if isinstance(value, dict) else None
     if entries is None and isinstance(value, dict) and "endpoints" in value:
         return []
     if not isinstance(entries, list):
-        path = ("endpoints",) if isinstance(value, dict) else ()
+        path = (*at, "endpoints") if isinstance(value, dict) else at
         found = "no such key" if entries is None else type(entries).__name__
+        message = "not a list of endpoints" if at else "not an endpoint file"
         problem = Problem(
-            _CODE, "not an endpoint file", document.place(path), "endpoints", "a list of endpoints", found
+            _CODE, message, document.place(path), path_text((*at, "endpoints")), "a list of endpoints", found
         )
         raise InputError([problem])
     return list(entries)
@@ -190,35 +173,47 @@ class _Reader:
     """Reads entries and collects what is wrong with them."""
 
     document: Document
+    at: Path = ()
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     nameless: bool = False
 
-    def entry(self, index: int, entry: object) -> tuple[str, EndpointMetadata | None]:
-        """The entry's id, "" if it cannot be told, and the endpoint, None if it is refused."""
+    def entry(self, index: int, entry: object) -> tuple[str, tuple[EndpointMetadata, ...]]:
+        """The entry's id, "" if it cannot be told, and its endpoints, none if it is refused."""
         if not isinstance(entry, dict):
             self._refuse((index,), "a mapping with name, address and port", entry)
-            return "", None
+            return "", ()
         before = len(self.problems)
         name = self._name(index, entry, "name", None)
         namespace = self._name(index, entry, "namespace", _DEFAULT_NAMESPACE)
         endpoint_id = f"{namespace}/{name}" if name and namespace else ""
         address = self._address(index, entry.get("address"))
-        port = self._port(index, entry.get("port"))
+        ports = self._ports(index, entry)
         labels = self._labels(index, entry.get("labels"))
         state = self._state(index, entry.get("state", "active"))
         weight = self._weight(index, entry.get("weight", 1.0))
         if len(self.problems) > before:
-            return endpoint_id, None
-        return endpoint_id, EndpointMetadata(
-            id=endpoint_id, name=name, address=address, port=port, labels=labels, state=state, weight=weight
+            return endpoint_id, ()
+        has_ranks = entry.get("ports") is not None
+        return endpoint_id, tuple(
+            EndpointMetadata(
+                id=_of_rank(endpoint_id, rank) if has_ranks else endpoint_id,
+                name=_of_rank(name, rank) if has_ranks else name,
+                address=address,
+                port=port,
+                labels=labels,
+                rank_index=rank,
+                state=state,
+                weight=weight,
+            )
+            for rank, port in enumerate(ports)
         )
 
     def warn_twice(self, endpoint_id: str, first: int, second: int) -> None:
-        lines = [self.document.place(("endpoints", index)).line for index in (first, second)]
+        lines = [self.document.place((*self.at, "endpoints", index)).line for index in (first, second)]
         message = f"the endpoint {endpoint_id!r} is given twice, on lines {lines[0]} and {lines[1]}: the last one holds"
-        place = self.document.place(("endpoints", second))
-        self.warnings.append(Problem("DUPLICATE_NAME", message, place, f"endpoints[{second}]"))
+        path = (*self.at, "endpoints", second)
+        self.warnings.append(Problem("DUPLICATE_NAME", message, self.document.place(path), path_text(path)))
 
     def _name(self, index: int, entry: Mapping[str, object], key: str, default: str | None) -> str:
         value = entry.get(key, default)
@@ -244,13 +239,27 @@ class _Reader:
         self._refuse((index, "address"), "an IPv4 or IPv6 address", value, hint)
         return ""
 
-    def _port(self, index: int, value: object) -> int:
+    def _ports(self, index: int, entry: Mapping[str, object]) -> tuple[int, ...]:
+        several = entry.get("ports")
+        if several is None:
+            return (self._port((index, "port"), entry.get("port")),)
+        if entry.get("port") is not None:
+            self._refuse((index, "ports"), "either port or ports", several)
+        if not isinstance(several, list) or not 1 <= len(several) <= _MAX_PORTS:
+            self._refuse((index, "ports"), f"a list of 1 to {_MAX_PORTS} ports", several)
+            return ()
+        ports = tuple(self._port((index, "ports", rank), port) for rank, port in enumerate(several))
+        if len(set(ports)) < len(ports) and 0 not in ports:
+            self._refuse((index, "ports"), "each port once", several)
+        return ports
+
+    def _port(self, path: Path, value: object) -> int:
         number = value
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
             number = int(value)
         if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= 65535:
             return number
-        self._refuse((index, "port"), "1 to 65535, as a number or a text", value)
+        self._refuse(path, "1 to 65535, as a number or a text", value)
         return 0
 
     def _labels(self, index: int, value: object) -> Mapping[str, str]:
@@ -277,9 +286,9 @@ class _Reader:
         self._refuse((index, "weight"), "a number from 0 to 1", value)
         return 0.0
 
-    def _refuse(self, path: tuple[str | int, ...], expected: str, found: object, hint: str = "") -> None:
+    def _refuse(self, path: Path, expected: str, found: object, hint: str = "") -> None:
         text = "nothing" if found is None else repr(found)
-        full = ("endpoints", *path)
+        full = (*self.at, "endpoints", *path)
         place = self.document.place(full)
         self.problems.append(
             Problem(_CODE, "this endpoint is refused", place, path_text(full), expected, text[:80], hint)

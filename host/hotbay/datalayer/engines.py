@@ -1,94 +1,63 @@
 """Which samples of a metrics page mean what, per engine, as data; and which engine a page or an endpoint is of. Pure."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hotbay.datalayer.exposition import Sample
+from hotbay.config.engine_parameters import CustomMetric, EngineMapping, EngineParameters
+from hotbay.config.metric_specs import MetricSpec
+from hotbay.datalayer.page_text import PageText
 
 __all__ = [
     "DEFAULT_ENGINE",
     "ENGINES",
-    "ENGINE_LABELS",
+    "LEGACY_ENGINE_LABEL",
+    "NO_ENGINE",
+    "CacheGauges",
     "CacheInfo",
     "Engine",
+    "EngineSet",
     "LoraInfo",
-    "Spec",
-    "SpecSyntaxError",
-    "detect_engine",
-    "engine_of_labels",
-    "named_metric",
-    "parse_spec",
 ]
 
-ENGINE_LABELS: Final = ("llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
-"""Endpoint labels that name the engine; the second is an older spelling of the first."""
-
-_SPEC: Final = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^{}]*)\})?\s*\Z")
-_MATCHER: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:"([^"]*)"|([^\s",]*))\s*\Z')
-
-
-class SpecSyntaxError(ValueError):
-    """A family spec is not of the form `name{label=value,…}`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """A sample name and the label values that its series must have."""
-
-    name: str
-    labels: tuple[tuple[str, str], ...] = ()
-
-    def series(self, samples: Mapping[str, tuple[Sample, ...]]) -> tuple[Sample, ...]:
-        """The page's series that this spec means."""
-        found = samples.get(self.name, ())
-        if not self.labels:
-            return found
-        return tuple(s for s in found if all(s.labels.get(label) == value for label, value in self.labels))
-
-
-def parse_spec(text: str) -> Spec:
-    """Read `name` or `name{label=value,…}`; quotes around values are optional.
-
-    Raises:
-        SpecSyntaxError: anything else.
-    """
-    match = _SPEC.match(text)
-    if match is None:
-        raise SpecSyntaxError(f"expected name{{label=value,…}}, found {text!r}")
-    labels = []
-    for part in (match[2] or "").split(",") if (match[2] or "").strip() else []:
-        matcher = _MATCHER.match(part)
-        if matcher is None:
-            raise SpecSyntaxError(f"expected label=value, found {part!r} in {text!r}")
-        labels.append((matcher[1], matcher[2] if matcher[2] is not None else matcher[3]))
-    return Spec(match[1], tuple(labels))
+LEGACY_ENGINE_LABEL: Final = "inference.networking.k8s.io/engine-type"
+"""An older spelling of the label that names the engine; read when the newer one is not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """Where the cache geometry is: labels of one info series, or gauges of their own (`family` is then empty)."""
+    """The info series whose labels tell the cache's geometry."""
 
-    family: str
+    info: MetricSpec
     block_size: str
     num_blocks: str
     capacity_tokens: str = ""
 
 
 @dataclass(frozen=True, slots=True)
+class CacheGauges:
+    """The cache's geometry where it is told by series of their own."""
+
+    block_size: MetricSpec | None
+    num_blocks: MetricSpec | None
+
+
+@dataclass(frozen=True, slots=True)
 class LoraInfo:
     """The info series of LoRA adapters: its value is the time of writing, the newest series is the true one."""
 
-    family: str
+    info: MetricSpec
     running: str
     waiting: str
     maximum: str
 
 
+_LORA_LABELS: Final = ("running_lora_adapters", "waiting_lora_adapters", "max_lora")
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How one engine names things. Each of the first three is a choice of specs, newest spelling first.
+    """How one engine names things. Each of the first three is a choice of specs, newest spelling first; none: not read.
 
     `optional` names fields that some versions do not report; their absence is no problem. `prefixes` begin every
     family of the engine and so give it away.
@@ -96,67 +65,68 @@ class Engine:
 
     name: str
     prefixes: tuple[str, ...]
-    waiting: tuple[str, ...]
-    running: tuple[str, ...]
-    kv_usage: tuple[str, ...] = ()
+    waiting: tuple[MetricSpec, ...]
+    running: tuple[MetricSpec, ...]
+    kv_usage: tuple[MetricSpec, ...] = ()
     cache: CacheInfo | None = None
+    gauges: CacheGauges | None = None
     lora: LoraInfo | None = None
     model_label: str = ""
     optional: frozenset[str] = frozenset()
+    custom: tuple[CustomMetric, ...] = ()
 
 
 _VLLM: Final = Engine(
     name="vllm",
     prefixes=("vllm:",),
-    waiting=("vllm:num_requests_waiting",),
-    running=("vllm:num_requests_running",),
-    kv_usage=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-    cache=CacheInfo("vllm:cache_config_info", "block_size", "num_gpu_blocks", "kv_cache_size_tokens"),
-    lora=LoraInfo("vllm:lora_requests_info", "running_lora_adapters", "waiting_lora_adapters", "max_lora"),
+    waiting=(MetricSpec("vllm:num_requests_waiting"),),
+    running=(MetricSpec("vllm:num_requests_running"),),
+    kv_usage=(MetricSpec("vllm:kv_cache_usage_perc"), MetricSpec("vllm:gpu_cache_usage_perc")),
+    cache=CacheInfo(MetricSpec("vllm:cache_config_info"), "block_size", "num_gpu_blocks", "kv_cache_size_tokens"),
+    lora=LoraInfo(MetricSpec("vllm:lora_requests_info"), *_LORA_LABELS),
     model_label="model_name",
 )
 _SGLANG: Final = Engine(
     name="sglang",
     prefixes=("sglang:",),
-    waiting=("sglang:num_queue_reqs",),
-    running=("sglang:num_running_reqs",),
-    kv_usage=("sglang:token_usage",),
-    cache=CacheInfo("sglang:cache_config_info", "page_size", "num_pages"),
+    waiting=(MetricSpec("sglang:num_queue_reqs"),),
+    running=(MetricSpec("sglang:num_running_reqs"),),
+    kv_usage=(MetricSpec("sglang:token_usage"),),
+    cache=CacheInfo(MetricSpec("sglang:cache_config_info"), "page_size", "num_pages"),
     model_label="model_name",
 )
 _TRTLLM: Final = Engine(
     name="trtllm-serve",
     prefixes=("trtllm_",),
-    waiting=("trtllm_num_requests_waiting",),
-    running=("trtllm_num_requests_running",),
-    kv_usage=("trtllm_kv_cache_utilization",),
-    cache=CacheInfo("", "trtllm_kv_cache_tokens_per_block", "trtllm_kv_cache_max_blocks"),
+    waiting=(MetricSpec("trtllm_num_requests_waiting"),),
+    running=(MetricSpec("trtllm_num_requests_running"),),
+    kv_usage=(MetricSpec("trtllm_kv_cache_utilization"),),
+    gauges=CacheGauges(MetricSpec("trtllm_kv_cache_tokens_per_block"), MetricSpec("trtllm_kv_cache_max_blocks")),
 )
 _TRITON_LLM: Final = Engine(
     name="triton-tensorrt-llm",
     prefixes=("nv_trt_llm_",),
-    waiting=("nv_trt_llm_request_metrics{request_type=waiting}",),
-    running=("nv_trt_llm_request_metrics{request_type=scheduled}",),
-    kv_usage=("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
-    cache=CacheInfo(
-        "",
-        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}",
-        "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}",
+    waiting=(MetricSpec("nv_trt_llm_request_metrics", (("request_type", "waiting"),)),),
+    running=(MetricSpec("nv_trt_llm_request_metrics", (("request_type", "scheduled"),)),),
+    kv_usage=(MetricSpec("nv_trt_llm_kv_cache_block_metrics", (("kv_cache_block_type", "fraction"),)),),
+    gauges=CacheGauges(
+        MetricSpec("nv_trt_llm_kv_cache_block_metrics", (("kv_cache_block_type", "tokens_per"),)),
+        MetricSpec("nv_trt_llm_kv_cache_block_metrics", (("kv_cache_block_type", "max"),)),
     ),
 )
 _TRITON: Final = Engine(
     name="triton",
     prefixes=("nv_inference_",),
-    waiting=("nv_inference_pending_request_count",),
-    running=("nv_inference_exec_count",),
+    waiting=(MetricSpec("nv_inference_pending_request_count"),),
+    running=(MetricSpec("nv_inference_exec_count"),),
 )
 _LLAMACPP: Final = Engine(
     name="llamacpp",
     prefixes=("llamacpp:",),
-    waiting=("llamacpp:requests_deferred",),
-    running=("llamacpp:requests_processing",),
+    waiting=(MetricSpec("llamacpp:requests_deferred"),),
+    running=(MetricSpec("llamacpp:requests_processing"),),
     # Builds of 2025 and later no longer report it.
-    kv_usage=("llamacpp:kv_cache_usage_ratio",),
+    kv_usage=(MetricSpec("llamacpp:kv_cache_usage_ratio"),),
     optional=frozenset({"kv_usage"}),
 )
 
@@ -168,34 +138,90 @@ _ALIASES: Final = {"llama.cpp": "llamacpp", "llama-cpp": "llamacpp"}
 DEFAULT_ENGINE: Final = "vllm"
 """Applies to a page that gives no engine away."""
 
-_NEEDLES: Final = tuple(
-    (name, tuple(b"\n" + prefix.encode("ascii") for prefix in engine.prefixes)) for name, engine in ENGINES.items()
-)
+NO_ENGINE: Final = EngineParameters(label_key="", default_engine="none", engines=(EngineMapping("none"),))
+"""Of pages nothing is read but what other extractors want: no label is looked at, and the one mapping has no specs."""
 
 
-def engine_of_labels(labels: Mapping[str, str]) -> str | None:
-    """The engine that an endpoint's labels name; None when they name none, or one that has no mapping."""
-    for label in ENGINE_LABELS:
-        if label in labels:
-            name = labels[label].strip().lower()
-            name = _ALIASES.get(name, name)
-            return name if name in ENGINES else None
-    return None
+class EngineSet:
+    """All engines of a host, and the choice among them.
+
+    An engine is what the endpoint's label says; without a label, or with one that names no engine, it is the configured
+    default, else the one that the page gives away, else vLLM.
+
+    Args:
+        parameters: engines of the operator's own, which replace built-in ones of their names.
+    """
+
+    def __init__(self, parameters: EngineParameters = EngineParameters()) -> None:  # noqa: B008 - it cannot be changed
+        self.parameters = parameters
+        own = {mapping.name: _engine(mapping) for mapping in parameters.engines}
+        self._engines = {**ENGINES, **own}
+        self._default = parameters.default_engine
+        self._labels = (parameters.label_key, LEGACY_ENGINE_LABEL) if parameters.label_key else ()
+        self._custom = parameters.custom
+        self._needles = tuple(
+            (name, tuple(b"\n" + prefix.encode("ascii") for prefix in engine.prefixes))
+            for name, engine in self._engines.items()
+        )
+
+    def named(self, name: str) -> Engine:
+        """The engine of that name, which there is."""
+        return self._engines[name]
+
+    def custom(self, name: str) -> tuple[CustomMetric, ...]:
+        """The custom metrics of pages of that engine."""
+        return (*self._custom, *self._engines[name].custom)
+
+    def stated(self, labels: Mapping[str, str]) -> str | None:
+        """The engine that labels or configuration name; None when only a page can tell."""
+        return self.labelled(labels) or self._default
+
+    def labelled(self, labels: Mapping[str, str]) -> str | None:
+        """The engine that labels name; None when they name none, or one that there is not."""
+        for label in self._labels:
+            if label in labels:
+                name = labels[label].strip().lower()
+                name = name if name in self._engines else _ALIASES.get(name, name)
+                return name if name in self._engines else None
+        return None
+
+    def detected(self, page: PageText) -> str | None:
+        """The engine whose families a page has; None for none."""
+        for name, needles in self._needles:
+            if any(page.buffer.find(needle, page.start - 1, page.end) >= 0 for needle in needles):
+                return name
+        return None
+
+    def metric(self, name: str, field: str) -> str:
+        """A field of a page with the family that it is read from, in its newest spelling; the field alone without one."""
+        engine = self._engines[name]
+        specs: dict[str, tuple[MetricSpec | None, ...]] = {
+            "waiting": engine.waiting, "running": engine.running, "kv_usage": engine.kv_usage
+        }  # fmt: skip
+        if engine.cache is not None:
+            specs["cache"] = (engine.cache.info,)
+        if engine.gauges is not None:
+            specs |= {"block_size": (engine.gauges.block_size,), "num_blocks": (engine.gauges.num_blocks,)}
+        specs |= {f"attribute {custom.attribute}": (custom.spec,) for custom in self.custom(name)}
+        spellings = [spec for spec in specs.get(field, ()) if spec is not None]
+        return f"{field} ({spellings[0]})" if spellings else field
 
 
-def named_metric(engine: str | None, name: str) -> str:
-    """A field of an extraction with the family that it is read from, in its newest spelling; the field alone if there is none."""
-    mapping = ENGINES[engine or DEFAULT_ENGINE]
-    families = {"waiting": mapping.waiting, "running": mapping.running, "kv_usage": mapping.kv_usage}
-    if (cache := mapping.cache) is not None:
-        families |= {"cache": (cache.family,), "block_size": (cache.block_size,), "num_blocks": (cache.num_blocks,)}
-    spellings = families.get(name)
-    return f"{name} ({spellings[0]})" if spellings else name
-
-
-def detect_engine(body: bytes) -> str | None:
-    """The engine whose families a page has; None for none."""
-    for name, needles in _NEEDLES:
-        if any(needle in body or body.startswith(needle[1:]) for needle in needles):
-            return name
-    return None
+def _engine(mapping: EngineMapping) -> Engine:
+    gauges = None
+    if mapping.block_size is not None or mapping.num_blocks is not None:
+        gauges = CacheGauges(mapping.block_size, mapping.num_blocks)
+    info, lora = mapping.cache_info, mapping.lora
+    return Engine(
+        name=mapping.name,
+        # An engine that is no built-in one does not say how its families begin, and is not guessed.
+        prefixes=ENGINES[mapping.name].prefixes if mapping.name in ENGINES else (),
+        waiting=() if mapping.queued is None else (mapping.queued,),
+        running=() if mapping.running is None else (mapping.running,),
+        kv_usage=() if mapping.kv_usage is None else (mapping.kv_usage,),
+        cache=None if info is None else CacheInfo(info, mapping.block_size_label, mapping.num_blocks_label),
+        gauges=gauges,
+        lora=None if lora is None else LoraInfo(lora, *_LORA_LABELS),
+        model_label="model_name",
+        custom=mapping.custom,
+    )

@@ -2,72 +2,147 @@
 
 A field of Metrics stays None when its family is missing or its value cannot be true (not a number, negative, beyond
 any count); the fields beside it are read all the same. Several series of one family are the ranks of one server:
-counts add up, usage is their mean. Pure.
+counts and custom metrics add up, usage is their mean. Of an endpoint that a `PageMemory` is kept of, a page that says
+the same as the one before gives that one's very result. Pure.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
+from hotbay.config.engine_parameters import CustomMetric
 from hotbay.datalayer.endpoint import Metrics
-from hotbay.datalayer.engines import DEFAULT_ENGINE, ENGINES, Engine, Spec, detect_engine, engine_of_labels, parse_spec
-from hotbay.datalayer.exposition import PageReader, Sample
+from hotbay.datalayer.engines import DEFAULT_ENGINE, Engine, EngineSet
+from hotbay.datalayer.exposition import Form, PageMemory, PageReader
+from hotbay.datalayer.line_search import FULL_EVERY
+from hotbay.datalayer.page_text import PageText
+from hotbay.datalayer.readings import (
+    Fields,
+    Samples,
+    chosen,
+    countable,
+    first,
+    label_count,
+    label_number,
+    mean_share,
+    names_in,
+    series_of,
+    total,
+    whole,
+)
 
-__all__ = ["EngineReader", "Extraction", "extract"]
+__all__ = ["EndpointMemory", "MetricsPage", "MetricsReader"]
 
-_LARGEST: Final = 1 << 53
-"""Beyond it a float no longer counts by one; no server has so many of anything."""
+_LARGEST_SHARE: Final = 1.01
+"""Engines round; what is more is no share, but a percentage or a count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extraction:
-    """What a page gave: metrics, and what was wrong with it. `missing` and `invalid` are names of fields."""
+class MetricsPage:
+    """What a page gave: the payload of a metrics source.
 
+    Args:
+        engine: the mapping that it was read by.
+        metrics: what it says of the endpoint.
+        samples: series of the families that other extractors want, by sample name.
+        attributes: custom metrics by attribute key.
+        missing: fields that the mapping has and the page has not.
+        invalid: fields whose value cannot be true.
+        bad_lines: lines of wanted names that cannot be read.
+        duplicates: series that stood twice, of which the last counts.
+    """
+
+    engine: str
     metrics: Metrics
+    samples: Samples = field(default_factory=dict, repr=False)
+    attributes: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     invalid: tuple[str, ...] = ()
     bad_lines: int = 0
     duplicates: int = 0
 
 
-def extract(body: bytes, labels: Mapping[str, str]) -> Extraction:
-    """Read a page by the mapping of the labelled engine, else of the one that the page shows, else of the default.
+class EndpointMemory:
+    """What is kept of the last page of one endpoint."""
 
-    Raises:
-        ExpositionError: the body is no metrics page.
+    __slots__ = ("detected", "pages", "parsed", "read", "result")
+
+    def __init__(self) -> None:
+        self.pages = 0
+        self.detected: str | None = None
+        self.read = ""
+        self.parsed = PageMemory()
+        self.result: MetricsPage | None = None
+
+
+class MetricsReader:
+    """Reads pages of all engines.
+
+    Args:
+        engines: all that there are.
+        wanted: further sample names, for other extractors.
     """
-    name = engine_of_labels(labels) or detect_engine(body) or DEFAULT_ENGINE
-    return _READERS[name].read(body)
 
+    def __init__(self, engines: EngineSet, wanted: Iterable[str] = ()) -> None:
+        self.engines = engines
+        self._wanted = frozenset(wanted)
+        self._readers: dict[str, _EngineReader] = {}
 
-class EngineReader:
-    """Reads pages of one engine."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._counts = {
-            "waiting": [parse_spec(text) for text in engine.waiting],
-            "running": [parse_spec(text) for text in engine.running],
-        }
-        self._kv_usage = [parse_spec(text) for text in engine.kv_usage]
-        self._page = PageReader(self._families())
-
-    def read(self, body: bytes) -> Extraction:
-        """Read one page.
+    def read(
+        self, page: PageText, labels: Mapping[str, str], form: Form = Form.TEXT, memory: EndpointMemory | None = None
+    ) -> MetricsPage:
+        """Read a page of an endpoint with these labels.
 
         Raises:
-            ExpositionError: the body is no metrics page.
+            ExpositionError: it is no metrics page, or not a whole one.
         """
-        page = self._page.read(body)
-        fields = _Fields(self._engine.optional)
-        waiting = fields.reading("waiting", _chosen(self._counts["waiting"], page.samples), _total)
-        running = fields.reading("running", _chosen(self._counts["running"], page.samples), _total)
-        kv_usage = None
-        if self._kv_usage:
-            kv_usage = fields.reading("kv_usage", _chosen(self._kv_usage, page.samples), _mean_share)
-        block_size, num_blocks, capacity = self._cache(fields, page.samples)
-        active, queued, maximum = self._lora(page.samples)
+        memory = memory or EndpointMemory()
+        name = self._engine(page, labels, memory)
+        reader = self._readers.get(name)
+        if reader is None:
+            engine = self.engines.named(name)
+            reader = self._readers[name] = _EngineReader(engine, self.engines.custom(name), self._wanted)
+        if name != memory.read:
+            memory.read, memory.parsed, memory.result = name, PageMemory(), None
+        memory.result = reader.read(page, form, memory)
+        return memory.result
+
+    def _engine(self, page: PageText, labels: Mapping[str, str], memory: EndpointMemory) -> str:
+        """The engine; what a page gives away is looked for when nothing was found last time, and now and then."""
+        name = self.engines.stated(labels)
+        if name is not None:
+            return name
+        found_nothing = memory.result is None or memory.result.metrics.engine is None
+        if memory.detected is None or found_nothing or memory.pages % FULL_EVERY == 0:
+            memory.detected = self.engines.detected(page)
+        memory.pages += 1
+        return memory.detected or DEFAULT_ENGINE
+
+
+class _EngineReader:
+    """Reads pages of one engine."""
+
+    def __init__(self, engine: Engine, custom: tuple[CustomMetric, ...], wanted: frozenset[str]) -> None:
+        self._engine = engine
+        self._custom = custom
+        self._wanted = wanted
+        self._page = PageReader({*_names_of(engine), *(metric.spec.name for metric in custom), *wanted})
+
+    def read(self, text: PageText, form: Form, memory: EndpointMemory) -> MetricsPage:
+        """Read one page; the last result if it says the same. Raises `ExpositionError`."""
+        before, last = memory.parsed.page, memory.result
+        page = self._page.read(text, form, memory.parsed)
+        if last is not None and page is before:
+            return last
+        engine, samples = self._engine, page.samples
+        fields = Fields(engine.optional)
+        waiting = fields.reading("waiting", engine.waiting, samples, total)
+        running = fields.reading("running", engine.running, samples, total)
+        kv_usage = fields.reading("kv_usage", engine.kv_usage, samples, mean_share, most=_LARGEST_SHARE)
+        block_size, num_blocks, capacity = self._cache(fields, samples)
+        active, queued, maximum = self._lora(fields, samples)
         metrics = Metrics(
             waiting=waiting,
             running=running,
@@ -78,126 +153,78 @@ class EngineReader:
             max_active_models=maximum,
             active_models=active,
             waiting_models=queued,
-            model=self._model(page.samples),
-            engine=self._engine.name if page.samples else None,
+            model=self._model(samples),
+            engine=engine.name if samples else None,
         )
-        return Extraction(metrics, tuple(fields.missing), tuple(fields.invalid), page.bad_lines, page.duplicates)
+        attributes = self._attributes(fields, samples)
+        return MetricsPage(
+            engine.name,
+            metrics,
+            MappingProxyType({name: samples[name] for name in self._wanted if name in samples}),
+            attributes,
+            tuple(fields.missing),
+            tuple(fields.invalid),
+            page.bad_lines,
+            page.duplicates,
+        )
 
-    def _families(self) -> set[str]:
-        families = {spec.name for spec in (*self._counts["waiting"], *self._counts["running"], *self._kv_usage)}
-        cache, lora = self._engine.cache, self._engine.lora
-        if cache is not None:
-            texts = [cache.family] if cache.family else [cache.block_size, cache.num_blocks]
-            families.update(parse_spec(text).name for text in texts)
-        if lora is not None:
-            families.add(lora.family)
-        return families
-
-    def _cache(
-        self, fields: "_Fields", samples: Mapping[str, tuple[Sample, ...]]
-    ) -> tuple[int | None, int | None, int | None]:
-        cache = self._engine.cache
-        if cache is None:
-            return None, None, None
-        capacity = None
-        if cache.family:
-            infos = samples.get(cache.family, ())
-            if not infos:
-                fields.missing.append("cache")
-                return None, None, None
-            block_size = _label_count(infos[:1], cache.block_size)
-            num_blocks = _label_count(infos, cache.num_blocks)
-            capacity = _label_count(infos, cache.capacity_tokens) if cache.capacity_tokens else None
-        else:
-            block_size = _whole(fields.reading("block_size", parse_spec(cache.block_size).series(samples), _first))
-            num_blocks = _whole(fields.reading("num_blocks", parse_spec(cache.num_blocks).series(samples), _total))
+    def _cache(self, fields: Fields, samples: Samples) -> tuple[int | None, int | None, int | None]:
+        cache, gauges = self._engine.cache, self._engine.gauges
+        block_size = num_blocks = capacity = None
+        infos = () if cache is None else series_of(cache.info, samples)
+        if cache is not None and not infos:
+            fields.missing.append("cache")
+        elif cache is not None:
+            block_size = label_count(infos[:1], cache.block_size)
+            num_blocks = label_count(infos, cache.num_blocks)
+            capacity = label_count(infos, cache.capacity_tokens) if cache.capacity_tokens else None
+        if gauges is not None and gauges.block_size is not None:
+            block_size = whole(fields.reading("block_size", (gauges.block_size,), samples, first))
+        if gauges is not None and gauges.num_blocks is not None:
+            num_blocks = whole(fields.reading("num_blocks", (gauges.num_blocks,), samples, total))
         if capacity is None and block_size is not None and num_blocks is not None:
-            capacity = _countable(block_size * num_blocks)
+            capacity = countable(block_size * num_blocks)
         return block_size, num_blocks, capacity
 
     def _lora(
-        self, samples: Mapping[str, tuple[Sample, ...]]
-    ) -> tuple[frozenset[str] | None, frozenset[str] | None, float | None]:
+        self, fields: Fields, samples: Samples
+    ) -> tuple[Mapping[str, int] | None, Mapping[str, int] | None, float | None]:
         lora = self._engine.lora
-        series = [s for s in samples.get(lora.family, ()) if not math.isnan(s.value)] if lora else []
+        series = [] if lora is None else [s for s in series_of(lora.info, samples) if not math.isnan(s.value)]
         if lora is None or not series:
             return None, None, None
         newest = max(series, key=lambda sample: sample.value).labels
-        maximum = _label_number(newest.get(lora.maximum, ""))
-        return _names(newest.get(lora.running, "")), _names(newest.get(lora.waiting, "")), maximum
+        maximum = label_number(newest.get(lora.maximum, ""))
+        if maximum == 0:
+            fields.invalid.append("lora")
+            maximum = None
+        return names_in(newest.get(lora.running, "")), names_in(newest.get(lora.waiting, "")), maximum
 
-    def _model(self, samples: Mapping[str, tuple[Sample, ...]]) -> str | None:
-        series = _chosen(self._counts["running"], samples)
+    def _attributes(self, fields: Fields, samples: Samples) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for metric in self._custom:
+            series = series_of(metric.spec, samples)
+            value = sum(sample.value for sample in series)
+            if not series:
+                fields.missing.append(f"attribute {metric.attribute}")
+            elif not math.isfinite(value):
+                fields.invalid.append(f"attribute {metric.attribute}")
+            else:
+                found[metric.attribute] = value
+        return MappingProxyType(found)
+
+    def _model(self, samples: Samples) -> str | None:
+        series = chosen(self._engine.running, samples)
         return (series[0].labels.get(self._engine.model_label) or None) if series else None
 
 
-class _Fields:
-    """Collects what is missing and what cannot be true while a page is read."""
-
-    def __init__(self, optional: frozenset[str]) -> None:
-        self._optional = optional
-        self.missing: list[str] = []
-        self.invalid: list[str] = []
-
-    def reading(
-        self, name: str, series: tuple[Sample, ...], combine: Callable[[Iterable[float]], float]
-    ) -> float | None:
-        if not series:
-            if name not in self._optional:
-                self.missing.append(name)
-            return None
-        values = [sample.value for sample in series]
-        if not all(0.0 <= value <= _LARGEST for value in values):
-            self.invalid.append(name)
-            return None
-        return combine(values)
-
-
-def _chosen(specs: list[Spec], samples: Mapping[str, tuple[Sample, ...]]) -> tuple[Sample, ...]:
-    for spec in specs:
-        if series := spec.series(samples):
-            return series
-    return ()
-
-
-def _total(values: Iterable[float]) -> float:
-    return sum(values)
-
-
-def _mean_share(values: Iterable[float]) -> float:
-    values = tuple(values)
-    return min(1.0, sum(values) / len(values))
-
-
-def _first(values: Iterable[float]) -> float:
-    return next(iter(values))
-
-
-def _whole(value: float | None) -> int | None:
-    return _countable(int(value)) if value is not None else None
-
-
-def _countable(number: int) -> int | None:
-    return number if number <= _LARGEST else None
-
-
-def _label_number(text: str) -> float | None:
-    return float(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
-
-
-def _label_count(infos: Iterable[Sample], label: str) -> int | None:
-    """Sum of a label's whole numbers over series; None when one is not a number, as in `None`."""
-    total = 0
-    for info in infos:
-        number = _label_number(info.labels.get(label, ""))
-        if number is None:
-            return None
-        total += int(number)
-    return _countable(total)
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name for part in text.split(",") if (name := part.strip()))
-
-
-_READERS: Final = {name: EngineReader(engine) for name, engine in ENGINES.items()}
+def _names_of(engine: Engine) -> set[str]:
+    """The sample names that an engine's mapping reads."""
+    specs = [*engine.waiting, *engine.running, *engine.kv_usage]
+    if engine.cache is not None:
+        specs.append(engine.cache.info)
+    if engine.gauges is not None:
+        specs += [spec for spec in (engine.gauges.block_size, engine.gauges.num_blocks) if spec is not None]
+    if engine.lora is not None:
+        specs.append(engine.lora.info)
+    return {spec.name for spec in specs}

@@ -47,6 +47,7 @@ class Ledger:
         self._entries: dict[str, LedgerEntry] = {}
         self._rows: dict[str, int] = {}
         self._by_row: npt.NDArray[np.float32] = np.zeros(0, np.float32)
+        self._tokens_by_row: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self.changed = False
 
     @property
@@ -61,6 +62,13 @@ class Ledger:
         view.flags.writeable = False
         return view
 
+    @property
+    def tokens_by_row(self) -> npt.NDArray[np.int64]:
+        """Tokens in flight by row, -1 where some request did not say; otherwise as `by_row`."""
+        view = self._tokens_by_row.view()
+        view.flags.writeable = False
+        return view
+
     def started(self, endpoint_id: str, tokens: int | None = None) -> None:
         """A request was sent to the endpoint. Call exactly once, before the request is written."""
         entry = self._entries.get(endpoint_id)
@@ -71,7 +79,7 @@ class Ledger:
             entry.untold += 1
         else:
             entry.tokens += tokens
-        self._mirror(endpoint_id, entry.requests)
+        self._mirror(endpoint_id, entry)
 
     def finished(self, endpoint_id: str, tokens: int | None = None) -> None:
         """The request is over, however it ended; `tokens` as given to `started`.
@@ -89,7 +97,7 @@ class Ledger:
             entry.tokens -= tokens
         if not entry.requests:
             del self._entries[endpoint_id]
-        self._mirror(endpoint_id, entry.requests)
+        self._mirror(endpoint_id, entry)
 
     def in_flight(self, endpoint_id: str) -> int:
         """Requests in flight on one endpoint."""
@@ -103,19 +111,20 @@ class Ledger:
     def bind(self, endpoint_id: str, row: int) -> None:
         """The id now sits in this row."""
         if row >= len(self._by_row):
-            grown = np.zeros(max(16, 2 * len(self._by_row), row + 1), np.float32)
-            grown[: len(self._by_row)] = self._by_row
-            self._by_row = grown
+            more = max(16, len(self._by_row), row + 1 - len(self._by_row))
+            self._by_row = np.concatenate([self._by_row, np.zeros(more, np.float32)])
+            self._tokens_by_row = np.concatenate([self._tokens_by_row, np.zeros(more, np.int64)])
         self._rows[endpoint_id] = row
-        self._mirror(endpoint_id, self.in_flight(endpoint_id))
+        self._mirror(endpoint_id, self._entries.get(endpoint_id))
 
     def unbind(self, endpoint_id: str) -> None:
         """The id has no row any more; its count goes on."""
-        self._mirror(endpoint_id, 0)
+        self._mirror(endpoint_id, None)
         del self._rows[endpoint_id]
 
-    def _mirror(self, endpoint_id: str, requests: int) -> None:
+    def _mirror(self, endpoint_id: str, entry: LedgerEntry | None) -> None:
         row = self._rows.get(endpoint_id, _NO_ROW)
         if row != _NO_ROW:
-            self._by_row[row] = requests
+            self._by_row[row] = entry.requests if entry else 0
+            self._tokens_by_row[row] = entry.known_tokens if entry else 0
             self.changed = True

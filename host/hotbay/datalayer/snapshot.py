@@ -23,17 +23,26 @@ Column = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EndpointFacts:
-    """What is known of an endpoint beyond numbers; None = not known."""
+    """What is known of an endpoint beyond numbers; None = not known. Models by name as in Metrics."""
 
     engine: str | None = None
     model: str | None = None
-    active_models: frozenset[str] | None = None
-    waiting_models: frozenset[str] | None = None
+    active_models: Mapping[str, int] | None = None
+    waiting_models: Mapping[str, int] | None = None
+
+    @property
+    def models_in_use(self) -> frozenset[str] | None:
+        """Adapters that take room of `max_active_models`: one that is active and waited for takes it once."""
+        if self.active_models is None or self.waiting_models is None:
+            return None
+        return frozenset(self.active_models) | frozenset(self.waiting_models)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """See the module. `columns` has every name of COLUMN_FORMATS; float32 unknown = NaN, int64 unknown = -1.
+    """See the module. `columns` has every name of COLUMN_FORMATS, and `attribute.NAME` of each declared attribute.
+
+    float32 unknown = NaN, int64 unknown = -1.
 
     Args:
         epoch: number of this publication, from 1; 0 is the empty snapshot before the first.
@@ -46,6 +55,7 @@ class Snapshot:
         facts: side table by row, None for a free row.
         live: rows that may be picked.
         columns: one array per column name.
+        stale: endpoints of which a field is stale, by FRESHNESS_FIELDS and attributes that are columns.
     """
 
     epoch: int
@@ -58,6 +68,7 @@ class Snapshot:
     facts: tuple[EndpointFacts | None, ...]
     live: npt.NDArray[np.bool_]
     columns: Mapping[str, Column]
+    stale: Mapping[str, int] = field(default_factory=dict)
     bytes_cache: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def column_bytes(self, name: str) -> bytes:
@@ -75,6 +86,8 @@ def _empty() -> Snapshot:
         name: np.empty(0, np.float32) if code == "f" else np.empty(0, np.int64) for name, code in COLUMN_FORMATS.items()
     }
     live = np.empty(0, np.bool_)
+    for array in (*columns.values(), live):
+        array.flags.writeable = False
     return Snapshot(0, 0, 0, 0.0, (), MappingProxyType({}), (), (), live, MappingProxyType(columns))
 
 

@@ -1,86 +1,87 @@
-"""The endpoints, row by row: metadata, last known metrics with a time per field, and the publication of snapshots.
+"""The endpoints: metadata, last known metrics and attributes, and the publication of snapshots.
 
-Pure: time is an argument (monotonic seconds) and nothing waits. One caller's thread only. Invariants: an endpoint
-keeps its row for its whole life; a freed row holds unknown values until the lowest free row is given to the next
-newcomer; a published snapshot is never changed.
+Pure: time is an argument (monotonic seconds) and nothing waits. One caller's thread only, but for the attributes of an
+endpoint. Invariants: an endpoint keeps its row for its whole life; a freed row holds unknown values until the lowest
+free row is given to the next newcomer; a published snapshot is never changed; the operator's word stands over
+discovery's, whichever comes first.
 """
 
-import heapq
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
+from hotbay.datalayer.attribute_columns import AttributeColumns
+from hotbay.datalayer.attributes import AttributeValue
+from hotbay.datalayer.endpoint import Delete, Endpoint, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
+from hotbay.datalayer.figures import HEALTHY, SLOW_START, WEIGHT, endpoint_columns, take_report
+from hotbay.datalayer.freshness import Freshness, healthiness, scraped_health
 from hotbay.datalayer.ledger import Ledger
-from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT, Column, EndpointFacts, Snapshot
+from hotbay.datalayer.operator_labels import as_labelled
+from hotbay.datalayer.publication import Part, Parts, next_snapshot
+from hotbay.datalayer.rows import Row, RowTable, ScrapeStatus
+from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT, Snapshot
 
-__all__ = ["AGE_RESOLUTION_S", "EndpointStore", "ScrapeStatus"]
+__all__ = ["AGE_RESOLUTION_S", "EndpointStore"]
 
 AGE_RESOLUTION_S: Final = 0.1
-"""Ages alone cause a publication only this often: every epoch costs the plugins' per-epoch caches."""
-
-_FLOATS: Final = ("waiting", "running", "kv_usage", "max_active_models")
-_INTEGERS: Final = ("kv_capacity_tokens", "block_size", "num_blocks")
-_AGED: Final = ("waiting", "running", "kv_usage", "lora")
-_FIRST_ROWS: Final = 16
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
+"""Ages alone, and what turns stale by them, cause a publication only this often: every epoch costs the
+plugins' per-epoch caches."""
 
 
 @dataclass(frozen=True, slots=True)
-class ScrapeStatus:
-    """How scraping an endpoint goes; times are monotonic seconds."""
-
-    scrapes: int = 0
-    errors: int = 0
-    consecutive_errors: int = 0
-    last_success_at: float | None = None
-    last_error: str = ""
-
-
-@dataclass(slots=True)
-class _Row:
-    endpoint: EndpointMetadata
-    facts: EndpointFacts
-    status: ScrapeStatus
+class _Override:
+    state: EndpointState | None
+    weight: float | None
 
 
 class EndpointStore:
-    """Owner of all endpoint state. `snapshot` is the last publication; `ledger` counts what is in flight."""
+    """Owner of all endpoint state. `snapshot` is the last publication; `ledger` counts what is in flight.
 
-    def __init__(self) -> None:
+    Args:
+        freshness: when figures are stale, and what is shown then; may be replaced at any time.
+    """
+
+    def __init__(self, freshness: Freshness | None = None) -> None:
         self.ledger = Ledger()
         self.snapshot: Snapshot = EMPTY_SNAPSHOT
-        self._rows: list[_Row | None] = []
-        self._row_of: dict[str, int] = {}
-        self._free: list[int] = []
+        self._freshness = Freshness() if freshness is None else freshness
+        self._table = RowTable()
+        self._columns = endpoint_columns()
+        self._attributes = AttributeColumns()
+        self._overrides: dict[str, _Override] = {}
         self._listeners: list[Callable[[EndpointEvent], None]] = []
-        self._floats = {name: np.full(_FIRST_ROWS, np.nan, np.float32) for name in (*_FLOATS, "healthy")}
-        self._integers = {name: np.full(_FIRST_ROWS, -1, np.int64) for name in _INTEGERS}
-        self._updated_at = {name: np.full(_FIRST_ROWS, np.nan, np.float64) for name in _AGED}
-        self._metadata_changed = False
-        self._metrics_changed = False
+        self._changed: set[Part] = set()
 
     # Endpoints.
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return self._table.count
 
     def __contains__(self, endpoint_id: str) -> bool:
-        return endpoint_id in self._row_of
+        return self._table.get(endpoint_id) is not None
 
     def get(self, endpoint_id: str) -> EndpointMetadata | None:
         """The endpoint as it is now, None when it is gone: what a dispatcher asks before it connects."""
-        row = self._row(endpoint_id)
+        row = self._table.get(endpoint_id)
+        return row.endpoint.metadata if row else None
+
+    def discovered(self, endpoint_id: str) -> EndpointMetadata | None:
+        """The endpoint as discovery knows it, without the operator's word; None when it is gone."""
+        row = self._table.get(endpoint_id)
+        return row.discovered if row else None
+
+    def endpoint(self, endpoint_id: str) -> Endpoint | None:
+        """The live object of an endpoint, the same for its whole life; None when it is gone.
+
+        Its attributes may be put from any thread; metadata and metrics are the store's to change.
+        """
+        row = self._table.get(endpoint_id)
         return row.endpoint if row else None
 
     def endpoints(self) -> tuple[EndpointMetadata, ...]:
         """All endpoints by row."""
-        return tuple(row.endpoint for row in self._rows if row)
+        return tuple(row.endpoint.metadata for row in self._table.taken)
 
     def subscribe(self, listener: Callable[[EndpointEvent], None]) -> Callable[[], None]:
         """Call `listener` after each change, in order; the function returned ends that."""
@@ -89,32 +90,24 @@ class EndpointStore:
 
     def upsert(self, endpoint: EndpointMetadata) -> bool:
         """Add an endpoint or replace its metadata; False when nothing differs, and then nothing happens."""
-        number = self._row_of.get(endpoint.id)
-        if number is None:
+        endpoint = as_labelled(endpoint)
+        row = self._table.get(endpoint.id)
+        if row is None:
             self._add(endpoint)
-        else:
-            row = self._rows[number]
-            assert row is not None
-            if row.endpoint == endpoint:
-                return False
-            row.endpoint = endpoint
-        self._metadata_changed = True
-        self._announce(Upsert(endpoint))
-        return True
+            return True
+        row.discovered = endpoint
+        return self._show(row)
 
     def delete(self, endpoint_id: str) -> bool:
-        """Remove an endpoint and free its row; False when there is none."""
-        number = self._row_of.pop(endpoint_id, None)
-        if number is None:
+        """Remove an endpoint and free its row; False when there is none. The operator's word stays for its return."""
+        row = self._table.remove(endpoint_id)
+        if row is None:
             return False
-        row = self._rows[number]
-        assert row is not None
-        self._rows[number] = None
-        self._forget(number)
-        heapq.heappush(self._free, number)
+        self._columns.forget(row.number)
+        self._attributes.forget(row.number)
         self.ledger.unbind(endpoint_id)
-        self._metadata_changed = self._metrics_changed = True
-        self._announce(Delete(row.endpoint))
+        self._changed.update(("members", "live", "facts", "figures"))
+        self._announce(Delete(row.endpoint.metadata))
         return True
 
     def reconcile(self, wanted: Iterable[EndpointMetadata]) -> tuple[EndpointEvent, ...]:
@@ -124,206 +117,184 @@ class EndpointStore:
         """
         events: list[EndpointEvent] = []
         kept: set[str] = set()
-        for endpoint in wanted:
-            kept.add(endpoint.id)
-            if self.upsert(endpoint):
-                events.append(Upsert(endpoint))
-        for endpoint in self.endpoints():
-            if endpoint.id not in kept:
-                self.delete(endpoint.id)
-                events.append(Delete(endpoint))
+        unsubscribe = self.subscribe(events.append)
+        try:
+            for endpoint in wanted:
+                kept.add(endpoint.id)
+                self.upsert(endpoint)
+            for endpoint in self.endpoints():
+                if endpoint.id not in kept:
+                    self.delete(endpoint.id)
+        finally:
+            unsubscribe()
         return tuple(events)
+
+    # What the operator and the health of requests say.
+
+    def override(self, endpoint_id: str, *, state: EndpointState | None, weight: float | None) -> None:
+        """Put the operator's word over discovery's, None for none; it is kept for an endpoint that is not there."""
+        if state is None and weight is None:
+            self._overrides.pop(endpoint_id, None)
+        else:
+            self._overrides[endpoint_id] = _Override(state, weight)
+        row = self._table.get(endpoint_id)
+        if row is not None:
+            self._show(row)
+
+    def set_availability(self, endpoint_id: str, *, healthy: float, slow_start: float, admits: bool) -> bool:
+        """Take over what serving requests says of an endpoint. False when it is gone.
+
+        Args:
+            endpoint_id: whose.
+            healthy: 0 to 1, NaN for not known; `endpoint.healthy` is the worse of this and what scraping says.
+            slow_start: share of its load that it may have now, 0 to 1.
+            admits: false takes it out of the rows that may be picked.
+        """
+        row = self._table.get(endpoint_id)
+        if row is None:
+            return False
+        assert math.isnan(healthy) or 0.0 <= healthy <= 1.0, healthy
+        assert 0.0 <= slow_start <= 1.0, slow_start
+        row.served_health = healthy
+        self._judge(row)
+        self._write(SLOW_START, row, slow_start)
+        if row.admits != admits:
+            row.admits = admits
+            self._changed.add("live")
+        return True
 
     # What is known about them.
 
+    @property
+    def freshness(self) -> Freshness:
+        """When figures are stale, and what is shown then."""
+        return self._freshness
+
+    @freshness.setter
+    def freshness(self, freshness: Freshness) -> None:
+        self._freshness = freshness
+        for row in self._table.taken:
+            self._judge(row)
+        self._changed.add("figures")
+
     def update_metrics(self, endpoint_id: str, metrics: Metrics, now: float) -> bool:
         """Take over what a page reported; fields that it did not report stay and age. False when the endpoint is gone."""
-        number = self._row_of.get(endpoint_id)
-        if number is None:
+        row = self._table.get(endpoint_id)
+        if row is None:
             return False
-        row = self._rows[number]
-        assert row is not None
-        for name in _FLOATS:
-            value = getattr(metrics, name)
-            if value is not None:
-                self._floats[name][number] = value
-        for name in _INTEGERS:
-            value = getattr(metrics, name)
-            if value is not None:
-                self._integers[name][number] = value
-        for name in _AGED:
-            if (metrics.active_models if name == "lora" else getattr(metrics, name)) is not None:
-                self._updated_at[name][number] = now
-        row.facts = _merged(row.facts, metrics)
+        figures, facts = take_report(self._columns, row, metrics, now)
+        if figures:
+            self._changed.add("figures")
+        if facts:
+            self._changed.add("facts")
         status = row.status
-        row.status = replace(status, scrapes=status.scrapes + 1, consecutive_errors=0, last_success_at=now)
-        self._metrics_changed = True
+        row.status = status.succeeded(now)
+        if status.consecutive_errors or status.last_success_at is None:
+            self._judge(row)
         return True
 
     def record_scrape_failure(self, endpoint_id: str, reason: str) -> bool:
         """Count a failed scrape; values stay and age. False when the endpoint is gone."""
-        row = self._row(endpoint_id)
+        row = self._table.get(endpoint_id)
         if row is None:
             return False
-        status = row.status
-        row.status = replace(
-            status,
-            scrapes=status.scrapes + 1,
-            errors=status.errors + 1,
-            consecutive_errors=status.consecutive_errors + 1,
-            last_error=reason,
-        )
+        row.status = row.status.failed(reason)
+        self._judge(row)
         return True
 
     def scrape_status(self, endpoint_id: str) -> ScrapeStatus | None:
         """How scraping goes, None when the endpoint is gone."""
-        row = self._row(endpoint_id)
+        row = self._table.get(endpoint_id)
         return row.status if row else None
+
+    def put_attributes(self, endpoint_id: str, values: Mapping[str, AttributeValue | None], now: float) -> bool:
+        """Keep all of `values` in one step; None removes a key. False when the endpoint is gone.
+
+        Raises:
+            AttributeRefusedError: one of them may not be kept; nothing has changed.
+        """
+        row = self._table.get(endpoint_id)
+        if row is None:
+            return False
+        row.endpoint.attributes.update(values)
+        if self._attributes.renewed(row, (name for name, value in values.items() if value is not None), now):
+            self._changed.add("figures")
+        return True
+
+    def declare_attributes(self, columns: Mapping[str, str]) -> None:
+        """Have exactly these attributes as columns `attribute.NAME`, name -> `f32` or `i64`, from the next snapshot on.
+
+        Raises:
+            ValueError: a name that no attribute can have, or another format; nothing has changed.
+        """
+        if self._attributes.declare(columns, self._table):
+            self._changed.add("figures")
 
     # Publication.
 
     def publish(self, now: float) -> Snapshot:
         """Publish a new snapshot if anything changed or ages moved by AGE_RESOLUTION_S; return the current one."""
-        last = self.snapshot
-        aged = bool(self._row_of) and now - last.at >= AGE_RESOLUTION_S
-        if not (self._metadata_changed or self._metrics_changed or self.ledger.changed or aged):
-            return last
-        resized = self._metadata_changed or last is EMPTY_SNAPSHOT
-        self._drop_trailing_free_rows()
-        rows = len(self._rows)
-        columns: dict[str, Column] = dict(last.columns)
-        if resized:
-            columns.update(self._weight_columns())
-        if resized or self._metrics_changed:
-            columns.update(self._metric_columns(rows))
-        if resized or self.ledger.changed:
-            columns.update(self._ledger_columns())
-        columns.update(self._age_columns(rows, now))
-        self.snapshot = self._freeze(columns, now)
-        self._metadata_changed = self._metrics_changed = self.ledger.changed = False
+        if self._attributes.take_news(self._table):
+            self._changed.add("figures")
+        aged = self._table.count > 0 and now - self.snapshot.at >= AGE_RESOLUTION_S
+        if not (self._changed or self.ledger.changed or aged):
+            return self.snapshot
+        self._table.drop_trailing_free_rows()
+        figures = self._columns.freeze(len(self._table), now, self._freshness)
+        attributes = self._attributes.freeze(self._table, now, self._freshness)
+        parts = Parts(self._table, figures, attributes, self.ledger, frozenset(self._changed))
+        self.snapshot = next_snapshot(self.snapshot, parts, now)
+        self._changed.clear()
+        self.ledger.changed = False
         return self.snapshot
-
-    def _freeze(self, columns: dict[str, Column], now: float) -> Snapshot:
-        last = self.snapshot
-        for column in columns.values():
-            column.flags.writeable = False
-        kept_bytes = {name: packed for name, packed in last.bytes_cache.items() if columns[name] is last.columns[name]}
-        facts = tuple(row.facts if row else None for row in self._rows) if self._metrics_changed else last.facts
-        if not self._metadata_changed:
-            return replace(
-                last,
-                epoch=last.epoch + 1,
-                at=now,
-                facts=facts,
-                columns=MappingProxyType(columns),
-                bytes_cache=kept_bytes,
-            )
-        ids = tuple(row.endpoint.id if row else "" for row in self._rows)
-        live = np.array(
-            [row is not None and row.endpoint.state is EndpointState.ACTIVE for row in self._rows], np.bool_
-        )
-        live.flags.writeable = False
-        return Snapshot(
-            epoch=last.epoch + 1,
-            membership=last.membership + (ids != last.ids),
-            rows=len(ids),
-            at=now,
-            ids=ids,
-            row_of=MappingProxyType(dict(self._row_of)),
-            endpoints=tuple(row.endpoint if row else None for row in self._rows),
-            facts=tuple(row.facts if row else None for row in self._rows),
-            live=live,
-            columns=MappingProxyType(columns),
-            bytes_cache=kept_bytes,
-        )
-
-    def _metric_columns(self, rows: int) -> dict[str, Column]:
-        columns: dict[str, Column] = {f"endpoint.{name}": array[:rows].copy() for name, array in self._floats.items()}
-        columns.update({f"endpoint.{name}": array[:rows].copy() for name, array in self._integers.items()})
-        return columns
-
-    def _age_columns(self, rows: int, now: float) -> dict[str, Column]:
-        return {
-            f"endpoint.age_{name}": np.maximum(now - updated_at[:rows], 0.0).astype(np.float32)
-            for name, updated_at in self._updated_at.items()
-        }
-
-    def _weight_columns(self) -> dict[str, Column]:
-        weights = np.array([row.endpoint.weight if row else np.nan for row in self._rows], np.float32)
-        # Nothing ramps an endpoint up yet: whoever is there has its full share.
-        ramped = np.array([1.0 if row else np.nan for row in self._rows], np.float32)
-        return {"endpoint.weight": weights, "endpoint.slow_start": ramped}
-
-    def _ledger_columns(self) -> dict[str, Column]:
-        requests = np.zeros(len(self._rows), np.float32)
-        tokens = np.zeros(len(self._rows), np.int64)
-        for number, row in enumerate(self._rows):
-            if row is None:
-                requests[number], tokens[number] = np.nan, -1
-            elif entry := self.ledger.entry(row.endpoint.id):
-                requests[number], tokens[number] = entry.requests, entry.known_tokens
-        return {"endpoint.in_flight": requests, "endpoint.in_flight_tokens": tokens}
 
     # Rows.
 
-    def _row(self, endpoint_id: str) -> _Row | None:
-        number = self._row_of.get(endpoint_id)
-        return None if number is None else self._rows[number]
+    def _add(self, discovered: EndpointMetadata) -> None:
+        shown = self._overridden(discovered)
+        row = self._table.add(discovered, Endpoint(shown, attributes=self._attributes.attributes_of(shown.id)))
+        self._columns.reserve(len(self._table))
+        self._attributes.reserve(len(self._table))
+        self._columns.write(WEIGHT, row.number, shown.weight)
+        self._columns.write(SLOW_START, row.number, 1.0)
+        self.ledger.bind(shown.id, row.number)
+        self._changed.update(("members", "live", "facts", "figures"))
+        self._announce(Upsert(shown))
 
-    def _add(self, endpoint: EndpointMetadata) -> None:
-        row = _Row(endpoint, EndpointFacts(), ScrapeStatus())
-        if self._free:
-            number = heapq.heappop(self._free)
-            self._rows[number] = row
-        else:
-            number = len(self._rows)
-            self._rows.append(row)
-            self._reserve(number + 1)
-        self._row_of[endpoint.id] = number
-        self.ledger.bind(endpoint.id, number)
+    def _show(self, row: Row) -> bool:
+        """Make the row's endpoint what discovery and the operator say; false when it is that already."""
+        shown = self._overridden(row.discovered)
+        if row.endpoint.metadata == shown:
+            return False
+        row.endpoint.metadata = shown
+        self._write(WEIGHT, row, shown.weight)
+        self._changed.update(("members", "live"))
+        self._announce(Upsert(shown))
+        return True
 
-    def _forget(self, number: int) -> None:
-        for floats in self._floats.values():
-            floats[number] = np.nan
-        for integers in self._integers.values():
-            integers[number] = -1
-        for times in self._updated_at.values():
-            times[number] = np.nan
+    def _overridden(self, discovered: EndpointMetadata) -> EndpointMetadata:
+        word = self._overrides.get(discovered.id)
+        if word is None:
+            return discovered
+        return replace(
+            discovered,
+            state=discovered.state if word.state is None else word.state,
+            weight=discovered.weight if word.weight is None else word.weight,
+        )
 
-    def _drop_trailing_free_rows(self) -> None:
-        rows = len(self._rows)
-        while rows and self._rows[rows - 1] is None:
-            rows -= 1
-        if rows < len(self._rows):
-            del self._rows[rows:]
-            self._free = [number for number in self._free if number < rows]
-            heapq.heapify(self._free)
+    def _judge(self, row: Row) -> None:
+        status = row.status
+        scraped = scraped_health(
+            has_succeeded=status.last_success_at is not None,
+            consecutive_errors=status.consecutive_errors,
+            failures=self._freshness.failures,
+        )
+        self._write(HEALTHY, row, healthiness(scraped, row.served_health))
 
-    def _reserve(self, rows: int) -> None:
-        have = len(self._floats["waiting"])
-        if rows <= have:
-            return
-        size = max(rows, 2 * have)
-        self._floats = {name: _grown(array, size, np.nan) for name, array in self._floats.items()}
-        self._integers = {name: _grown(array, size, -1) for name, array in self._integers.items()}
-        self._updated_at = {name: _grown(array, size, np.nan) for name, array in self._updated_at.items()}
+    def _write(self, column: str, row: Row, value: float) -> None:
+        if self._columns.write(column, row.number, value):
+            self._changed.add("figures")
 
     def _announce(self, event: EndpointEvent) -> None:
         for listener in tuple(self._listeners):
             listener(event)
-
-
-def _grown(array: npt.NDArray[_Scalar], size: int, fill: float) -> npt.NDArray[_Scalar]:
-    grown = np.full(size, fill, array.dtype)
-    grown[: len(array)] = array
-    return grown
-
-
-def _merged(facts: EndpointFacts, metrics: Metrics) -> EndpointFacts:
-    merged = EndpointFacts(
-        engine=metrics.engine if metrics.engine is not None else facts.engine,
-        model=metrics.model if metrics.model is not None else facts.model,
-        active_models=metrics.active_models if metrics.active_models is not None else facts.active_models,
-        waiting_models=metrics.waiting_models if metrics.waiting_models is not None else facts.waiting_models,
-    )
-    return facts if merged == facts else merged

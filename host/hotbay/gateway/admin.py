@@ -23,13 +23,13 @@ import anyio.abc
 import anyio.to_thread
 import orjson
 
-from hotbay.errors import HostError
-from hotbay.gateway.admin_errors import error_page, internal_page, status_of
-from hotbay.gateway.admin_operations import AdminOperations, Page
+from hotbay.errors import CapacityError, HostError, taking_over
+from hotbay.gateway.admin_errors import bad_request, error_page, internal_page, status_of
+from hotbay.gateway.admin_operations import AdminOperations, EndpointOperations, Page
 from hotbay.gateway.admin_peer import AdminPeer, PeerGoneError
 from hotbay.gateway.admin_routes import AdminRoute, Arguments, read_call
 from hotbay.gateway.admin_socket import BoundSocket, bind_private, peer_uid
-from hotbay.gateway.answers import Answer, Refusal
+from hotbay.gateway.answers import Answer
 from hotbay.gateway.request_reader import RequestReader, WireRequest
 from hotbay.observe.background import Background
 
@@ -84,18 +84,34 @@ _CALLS: Final[Mapping[str, Call]] = {
     "lock": lambda o, a, who: o.lock(),
 }
 
+EndpointCall = Callable[[EndpointOperations, Arguments, str], Awaitable[Page]]
+
+_ENDPOINT_CALLS: Final[Mapping[str, EndpointCall]] = {
+    "endpoints": lambda o, a, who: o.endpoints(),
+    "cordon": lambda o, a, who: o.cordon(a.texts("ids"), a.optional_text("selector"), who),
+    "uncordon": lambda o, a, who: o.uncordon(a.texts("ids"), a.optional_text("selector"), who),
+    "weigh": lambda o, a, who: o.weigh(a.texts("ids"), a.optional_text("selector"), a.text("weight"), who),
+}
+
 
 class AdminServer:
-    """See the module. One `run` at a time."""
+    """See the module. One `run` at a time. Without `endpoints` the calls of those are answered as unavailable.
+
+    While `is_frozen` says so, whatever would change something is refused: it would be lost with this host.
+    """
 
     def __init__(
         self,
         operations: AdminOperations,
         limits: AdminLimits | None = None,
         *,
+        endpoints: EndpointOperations | None = None,
         background: Background | None = None,
+        is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
         self._operations = operations
+        self._endpoints = endpoints
+        self._is_frozen = is_frozen
         self._limits = limits or AdminLimits()
         self._background = background or Background()
         self._names: dict[int, str] = {}
@@ -142,24 +158,27 @@ class AdminServer:
             self._open -= 1
             connection.close()
 
-    def _refusal(self, uid: int) -> Refusal | None:
+    def _refusal(self, uid: int) -> HostError | None:
         """Why this connection gets nothing but that, or None."""
         if uid not in (0, os.geteuid()):
             logger.warning("admin_refused uid=%d", uid)
-            return Refusal(403, "forbidden", "Only the host's user and root may use this socket.")
+            message = "only the host's user and root may use this socket"
+            return HostError("FORBIDDEN", message, hint="run the command as the host's user, or as root")
         if self._open > self._limits.connections:
-            return Refusal(503, "too-many-connections", "Too many clients are connected.")
+            hint = "end some of them, such as `hotbay events`, or repeat it in a few seconds"
+            return CapacityError("UNAVAILABLE", "too many clients are connected to this socket", hint=hint)
         return None
 
-    async def _turns(self, peer: AdminPeer, refusal: Refusal | None, uid: int) -> None:
+    async def _turns(self, peer: AdminPeer, refusal: HostError | None, uid: int) -> None:
         while (request := await peer.request()) is not None:
             if refusal is not None:
-                error = HostError(refusal.code, refusal.message)
-                await peer.answer(request, _json(refusal.status, error_page(error)))
+                await peer.answer(request, _json(status_of(refusal), error_page(refusal)))
                 return
             if not await self._answer(peer, request, uid) or not request.keep_alive:
                 return
-        await peer.refuse()
+        if peer.failure is not None:
+            page = error_page(bad_request(peer.failure.message))
+            await peer.refuse(_json(peer.failure.status, page))
 
     async def _answer(self, peer: AdminPeer, request: WireRequest, uid: int) -> bool:
         """Answer one request; False when the connection has to end with it."""
@@ -185,13 +204,24 @@ class AdminServer:
         who = await self._name(uid)
         if route.method != "GET":
             logger.info("admin_call operation=%s who=%s arguments=%s", route.name, who, arguments)
+            if self._is_frozen():
+                raise taking_over()
+        if route.name in _ENDPOINT_CALLS:
+            return await _ENDPOINT_CALLS[route.name](self._endpoint_operations, arguments, who)
         return await _CALLS[route.name](self._operations, arguments, who)
+
+    @property
+    def _endpoint_operations(self) -> EndpointOperations:
+        if self._endpoints is None:
+            raise CapacityError("UNAVAILABLE", "this host knows no endpoints", hint="ask a host that serves requests")
+        return self._endpoints
 
     async def _lines_of(self, route: AdminRoute, arguments: Arguments) -> AsyncIterator[Page] | None:
         """The stream that a route asks for, or None. What can be refused is refused here, before an answer begins."""
-        if route.name == "status_stream":
+        pages = {"status_stream": self._operations.status, "endpoints_stream": self._endpoint_page}.get(route.name)
+        if pages is not None:
             interval_ms = arguments.optional_count("interval_ms") or _STATUS_INTERVAL_MS
-            return self._statuses(await self._operations.status(), interval_ms / 1000)
+            return _again(pages, await pages(), interval_ms / 1000)
         if route.name == "events":
             return self._operations.events()
         if route.name == "logs" and arguments.flag("follow"):
@@ -199,11 +229,8 @@ class AdminServer:
             return self._followed(plugin, await self._operations.logs(plugin, _lines(arguments)))
         return None
 
-    async def _statuses(self, first: Page, interval_s: float) -> AsyncIterator[Page]:
-        yield first
-        while True:
-            await anyio.sleep(interval_s)
-            yield await self._operations.status()
+    async def _endpoint_page(self) -> Page:
+        return await self._endpoint_operations.endpoints()
 
     async def _followed(self, plugin: str, first: Page) -> AsyncIterator[Page]:
         lines = first.get("lines")
@@ -245,6 +272,13 @@ class AdminServer:
             # Users may come from a directory server.
             self._names[uid] = await anyio.to_thread.run_sync(_user_name, uid)
         return self._names[uid]
+
+
+async def _again(page: Callable[[], Awaitable[Page]], first: Page, interval_s: float) -> AsyncIterator[Page]:
+    yield first
+    while True:
+        await anyio.sleep(interval_s)
+        yield await page()
 
 
 async def _watch(peer: AdminPeer, scope: anyio.CancelScope) -> None:

@@ -9,7 +9,7 @@ nearest one.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-__all__ = ["AdminOperations", "Page"]
+__all__ = ["AdminOperations", "EndpointOperations", "Page"]
 
 Page = Mapping[str, object]
 
@@ -79,3 +79,22 @@ class AdminOperations(Protocol):
 
     async def lock(self) -> Page:
         """The lock file that says what is complete now: a document that HostConfig's `lock` can name."""
+
+
+class EndpointOperations(Protocol):
+    """The same for model servers. `ids` or `selector`, exactly one of them, says which; `who` as above.
+
+    An unknown endpoint is an `InputError` whose code is `UNKNOWN_ENDPOINT` and whose text names the nearest one.
+    """
+
+    async def endpoints(self) -> Page:
+        """`{endpoints: [row], absent: [row]}`: all of them, and those that a command names and that are not there."""
+
+    async def cordon(self, ids: Sequence[str], selector: str | None, who: str) -> Page:
+        """Give them nothing new; answers `{endpoints: [{id, state, weight, in_flight}]}`, as the next two."""
+
+    async def uncordon(self, ids: Sequence[str], selector: str | None, who: str) -> Page:
+        """Give them requests again."""
+
+    async def weigh(self, ids: Sequence[str], selector: str | None, weight: str, who: str) -> Page:
+        """Give them a share, 0 to 1, or the one that discovery says."""

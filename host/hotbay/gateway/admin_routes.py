@@ -79,8 +79,8 @@ class Arguments:
         return self._values.get(name) is True
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Texts that the route requires."""
-        value = self._values[name]
+        """Texts; none where the route does not require them and none are given."""
+        value = self._values.get(name, ())
         assert isinstance(value, tuple), "the route's table says that these are texts"
         return value
 
@@ -97,6 +97,10 @@ class AdminRoute:
 
 
 _PLUGIN: Final = Argument("plugin", required=True)
+_ENDPOINTS: Final = (Argument("ids", Kind.TEXTS), Argument("selector"))
+"""Which endpoints: one of the two."""
+# Ten pages a second are a film already; a minute is a heartbeat.
+_INTERVAL: Final = Argument("interval_ms", Kind.COUNT, low=100, high=60_000)
 
 ROUTES: Final = (
     AdminRoute("GET", "/status", "status", "what runs now"),
@@ -105,9 +109,10 @@ ROUTES: Final = (
         "/status/stream",
         "status_stream",
         "the status again and again",
-        # Ten pages a second are a film already; a minute is a heartbeat.
-        (Argument("interval_ms", Kind.COUNT, low=100, high=60_000),),
+        (_INTERVAL,),
     ),
+    AdminRoute("GET", "/endpoints", "endpoints", "the model servers, and what keeps requests from them"),
+    AdminRoute("GET", "/endpoints/stream", "endpoints_stream", "the same again and again", (_INTERVAL,)),
     AdminRoute("GET", "/events", "events", "what happens, as it happens"),
     AdminRoute("GET", "/plan", "plan", "what would change"),
     AdminRoute("GET", "/history/{plugin}", "history", "what was live, since when and why"),
@@ -152,6 +157,15 @@ ROUTES: Final = (
         "grant",
         "allow a plugin these capabilities",
         (_PLUGIN, Argument("capabilities", Kind.TEXTS, required=True)),
+    ),
+    AdminRoute("POST", "/endpoints/cordon", "cordon", "give endpoints nothing new", _ENDPOINTS),
+    AdminRoute("POST", "/endpoints/uncordon", "uncordon", "give them requests again", _ENDPOINTS),
+    AdminRoute(
+        "POST",
+        "/endpoints/weight",
+        "weigh",
+        "give them this share, 0 to 1, or `default`",
+        (*_ENDPOINTS, Argument("weight", required=True)),
     ),
     AdminRoute("POST", "/gc", "gc", "remove what nothing needs", (Argument("dry_run", Kind.FLAG),)),
 )

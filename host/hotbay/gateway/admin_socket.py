@@ -22,6 +22,7 @@ __all__ = ["BoundSocket", "bind_private", "connect_private", "peer_uid", "reacha
 
 _BACKLOG: Final = 64
 _CREDENTIALS: Final = struct.Struct("3i")
+_TIMEVAL: Final = struct.Struct("@ll")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,25 @@ def bind_private(path: Path) -> BoundSocket:
 
 
 def connect_private(path: Path, timeout_s: float) -> socket.socket:
-    """Connect to a host's socket. Blocks; raises `OSError` when nobody answers there."""
+    """Connect to a host's socket, whose queue may be full for a moment. Blocks.
+
+    Raises `OSError` when nobody answers there: `BlockingIOError` when the queue stays full.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(timeout_s)
     try:
+        # The kernel waits for room in the queue (unix(7)) only where the socket blocks; a timeout of Python's does not.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(*_timeval(timeout_s)))
         with reachable(path) as name:
             connection.connect(name)
+        connection.settimeout(timeout_s)
     except OSError:
         connection.close()
         raise
     return connection
+
+
+def _timeval(seconds: float) -> tuple[int, int]:
+    return int(seconds), int(seconds % 1 * 1_000_000)
 
 
 def peer_uid(connection: socket.socket) -> int:

@@ -4,9 +4,11 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 import orjson
 
+from hotbay.datalayer.endpoint_reports import Attempt
 from hotbay.gateway.answers import Answer, Refusal, json_answer
 from hotbay.gateway.exchange import Exchange, Upstreams
 from hotbay.gateway.head import DESTINATION
@@ -23,7 +25,21 @@ from hotbay.scheduling.request import InferenceRequest
 __all__ = ["Dispatcher"]
 
 _PICK_PATH_HEADER = b"x-hotbay-path"
+# Who asked for the pick says no more: whether no connection came about, or what the answer was.
+_ATTEMPTS = {
+    Outcome.FINISHED: Attempt.ANSWERED,
+    Outcome.CLIENT_DISCONNECT: Attempt.UNTOLD,
+    Outcome.UPSTREAM_ERROR: Attempt.FAILED,
+    Outcome.TIMEOUT: Attempt.FAILED,
+}
 _NO_ENDPOINTS = Refusal(503, "rejected-no-endpoints", "No model server is known.")
+
+
+class _Held(NamedTuple):
+    """A pick that waits to be settled, with the number of its attempt."""
+
+    picked: Picked
+    era: int
 
 
 class Dispatcher:
@@ -43,7 +59,7 @@ class Dispatcher:
         self._endpoints = endpoints
         self._not_ready = not_ready
         self._random = random
-        self.picks: PickTable[Picked] = PickTable(shared.limits.pick_s, shared.limits.picks)
+        self.picks: PickTable[_Held] = PickTable(shared.limits.pick_s, shared.limits.picks)
         self._routes: dict[Route, Callable[[Turn, Match], None]] = {
             Route.CHAT: self._inference,
             Route.COMPLETIONS: self._inference,
@@ -69,7 +85,12 @@ class Dispatcher:
         """Settle the picks that nobody settled in time."""
         for pick in self.picks.expire(now):
             self._shared.metrics.picks_expired += 1
-            self._shared.ledger.finished(pick.endpoint.id)
+            self._settle(pick, Attempt.UNTOLD)
+
+    def _settle(self, pick: _Held, attempt: Attempt) -> None:
+        endpoint_id = pick.picked.endpoint.id
+        self._shared.ledger.finished(endpoint_id)
+        self._shared.attempts.ended(endpoint_id, pick.era, attempt)
 
     def _inference(self, turn: Turn, match: Match) -> None:
         request = parse_inference(turn.wire, match.path, turn.request_id)
@@ -127,16 +148,16 @@ class Dispatcher:
         if pick is None:
             turn.refuse(Refusal(404, "unknown-pick", "There is no such pick, or it is settled or expired."))
             return
-        self._shared.ledger.finished(pick.endpoint.id)
+        self._settle(pick, _ATTEMPTS[outcome])
         self._shared.metrics.outcomes.add((outcome.value,))
-        self._shared.ended(pick, failed=outcome.blames_endpoint, ttft_s=None)
+        self._shared.router.outcome(pick.picked, failed=outcome.blames_endpoint, ttft_s=None)
         turn.reply(json_answer(200, {"outcome": outcome.value}))
 
 
 class _Pick:
     """A `/pick` whose decision is under way."""
 
-    def __init__(self, turn: Turn, request: InferenceRequest, shared: Upstreams, picks: PickTable[Picked]) -> None:
+    def __init__(self, turn: Turn, request: InferenceRequest, shared: Upstreams, picks: PickTable[_Held]) -> None:
         self._turn: Turn | None = turn
         self._request = request
         self._shared = shared
@@ -153,7 +174,8 @@ class _Pick:
             return
         pick_id = secrets.token_urlsafe(12)
         self._shared.ledger.started(decision.endpoint.id)
-        self._picks.hold(pick_id, decision, asyncio.get_running_loop().time())
+        era = self._shared.attempts.begin(decision.endpoint.id)
+        self._picks.hold(pick_id, _Held(decision, era), asyncio.get_running_loop().time())
         authority = decision.endpoint.authority
         fallbacks = [endpoint.authority for endpoint in decision.fallbacks]
         value = {
@@ -169,13 +191,13 @@ class _Pick:
     def abandoned(self, outcome: Outcome) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
-            self._shared.cancel(self._request)
+            self._shared.router.cancel(self._request)
             turn.finish(0, outcome)
 
     def look_at_clock(self, now: float) -> None:
         if now >= self._deadline and self._turn is not None:
             turn, self._turn = self._turn, None
-            self._shared.cancel(self._request)
+            self._shared.router.cancel(self._request)
             turn.refuse(Refusal(504, "decision-timeout", "No endpoint was chosen in time."), Outcome.TIMEOUT)
 
     def client_paused(self) -> None:

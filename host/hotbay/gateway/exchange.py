@@ -1,26 +1,29 @@
 """One request with its upstream: connect, send, relay, and settle what was started.
 
-The stages go forward only. CONNECTING and AWAITING may repeat: on a fresh connection when a kept one turned out closed
-and nothing had come back (a fresh one gets no second try), and on the next candidate when a connection is refused.
-From the first byte that is relayed there is no second try: a broken answer ends as a broken connection.
+The stages go forward only, but for second tries: on a fresh connection when a kept one turned out closed and nothing had
+come back, and at another endpoint when no connection comes about or a fresh one ends before the first byte of an answer.
+The others are the candidates that the router named, and then what it picks without those that were tried; no endpoint is
+tried twice, and no more than MAX_CANDIDATES are. From the first byte that is relayed there is no second try: a broken
+answer ends as a broken connection.
 
-Invariants: every `ledger.started` is followed by exactly one `ledger.finished`; the outcome is told exactly once; after
-ENDED no callback of router or upstream does anything.
+Invariants: every `ledger.started` is followed by exactly one `ledger.finished`; the outcome is told exactly once; every
+`attempts.begin` is followed by an `attempts.ended`; after ENDED no callback of router or upstream does anything.
 """
 
 import asyncio
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.endpoint_reports import Attempt
 from hotbay.gateway.answers import Refusal
 from hotbay.gateway.head import Framing, request_head, response_framing, response_head
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.pool import Dial, DialFailure, Pool
 from hotbay.gateway.response_reader import ResponseReader
-from hotbay.gateway.seams import Completed, Ended, Ledger
+from hotbay.gateway.seams import Attempts, Completed, Ledger, Router
 from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import UpstreamConnection
 from hotbay.observe.metrics import Metrics
@@ -41,8 +44,8 @@ class Upstreams:
     ledger: Ledger
     metrics: Metrics
     limits: GatewayLimits
-    cancel: Callable[[InferenceRequest], None]
-    ended: Ended
+    router: Router
+    attempts: Attempts
     completed: Completed | None = None
 
 
@@ -67,6 +70,12 @@ class Exchange:
         self._deadline = turn.started_at + shared.limits.first_byte_s
         self._picked: Picked | None = None
         self._candidates: list[EndpointMetadata] = []
+        self._asked = request
+        self._tried: set[str] = set()
+        self._era: int | None = None
+        self._told_era = 0
+        self._sent_at = 0.0
+        self._failure: tuple[Refusal, Outcome] | None = None
         self._endpoint: EndpointMetadata | None = None
         self._destination = "-"
         self._connection: UpstreamConnection | None = None
@@ -83,21 +92,30 @@ class Exchange:
         if self._stage is not _Stage.DECIDING:
             return
         if isinstance(decision, Rejected):
-            self._fail(Refusal(decision.status, decision.reason, decision.message), Outcome.FINISHED)
+            refusal = Refusal(decision.status, decision.reason, decision.message), Outcome.FINISHED
+            self._fail(*(self._failure or refusal))
             return
         self._picked = decision
         self.send_to([decision.endpoint, *decision.fallbacks])
 
     def send_to(self, candidates: Sequence[EndpointMetadata]) -> None:
         """Send the request to the first candidate that accepts a connection."""
-        self._candidates = list(candidates[:MAX_CANDIDATES])
+        left = MAX_CANDIDATES - len(self._tried)
+        self._candidates = [one for one in candidates if one.id not in self._tried][:left]
         self._next_candidate()
 
     def _next_candidate(self) -> None:
-        endpoint = self._candidates.pop(0)
+        """Go on to the next one; without any, end with what went wrong before."""
+        endpoint = next((one for one in self._candidates if one.id not in self._tried), None)
+        if endpoint is None:
+            assert self._failure is not None, "nothing is sent to nobody"
+            self._fail(*self._failure)
+            return
         self._settle_ledger()
+        self._tried.add(endpoint.id)
         self._endpoint = endpoint
         self._destination = endpoint.authority
+        self._era = self._shared.attempts.begin(endpoint.id)
         if self._request is not None:
             self._shared.ledger.started(endpoint.id)
         connection = self._shared.pool.take(endpoint)
@@ -105,6 +123,26 @@ class Exchange:
             self._connect(endpoint)
         else:
             self._send(connection)
+
+    def _go_elsewhere(self, refusal: Refusal, outcome: Outcome) -> None:
+        """The endpoint gave not one byte: try another one, or end with this."""
+        self._tell(Attempt.UNREACHABLE)
+        self._failure = refusal, outcome
+        if any(one.id not in self._tried for one in self._candidates):
+            self._next_candidate()
+        elif self._request is None or self._picked is None or len(self._tried) >= MAX_CANDIDATES:
+            self._fail(refusal, outcome)
+        else:
+            self._stage = _Stage.DECIDING
+            self._asked = replace(self._request, avoid=frozenset(self._tried))
+            self._shared.router.decide(self._asked, self.decided)
+
+    def _tell(self, attempt: Attempt, ttft_s: float | None = None) -> None:
+        """Tell what became of the attempt under way, once."""
+        era, self._era = self._era, None
+        self._told_era = era if era is not None else self._told_era
+        if era is not None and self._endpoint is not None:
+            self._shared.attempts.ended(self._endpoint.id, era, attempt, ttft_s)
 
     def _connect(self, endpoint: EndpointMetadata) -> None:
         self._stage = _Stage.CONNECTING
@@ -114,13 +152,12 @@ class Exchange:
         self._dial = None
         if isinstance(result, UpstreamConnection):
             self._send(result)
-        elif self._candidates:
-            self._next_candidate()
         elif result.timed_out:
-            self._fail(Refusal(504, result.reason, "The model server did not accept a connection."), Outcome.TIMEOUT)
+            message = "The model server did not accept a connection."
+            self._go_elsewhere(Refusal(504, result.reason, message), Outcome.TIMEOUT)
         else:
             message = "The model server could not be reached."
-            self._fail(Refusal(502, result.reason, message), Outcome.UPSTREAM_ERROR)
+            self._go_elsewhere(Refusal(502, result.reason, message), Outcome.UPSTREAM_ERROR)
 
     def _send(self, connection: UpstreamConnection) -> None:
         self._stage = _Stage.AWAITING
@@ -138,7 +175,8 @@ class Exchange:
             peer=self._turn.client.peer,
             body_bytes=len(wire.body) if wire.has_framing else None,
         )
-        self._deadline = self._clock() + self._shared.limits.first_byte_s
+        self._sent_at = self._clock()
+        self._deadline = self._sent_at + self._shared.limits.first_byte_s
         connection.send(self, head + wire.body)
 
     def upstream_read(self, reader: ResponseReader) -> None:
@@ -178,6 +216,16 @@ class Exchange:
         self._sent_bytes += len(data)
         if data:
             self._turn.client.write(data)
+        if self._era is not None:
+            self._tell_answer(reader)
+
+    def _tell_answer(self, reader: ResponseReader) -> None:
+        """An answer says what its endpoint is worth when its body begins, or when it ends without one."""
+        if self._status >= 500:
+            self._tell(Attempt.FAILED)
+        elif self._ttft_s is not None or reader.ended:
+            streams = self._request is not None and self._request.stream
+            self._tell(Attempt.ANSWERED, self._clock() - self._sent_at if streams else None)
 
     def _first_part(self) -> None:
         self._ttft_s = self._turn.elapsed_s
@@ -213,8 +261,11 @@ class Exchange:
             self._connect(self._endpoint)
         else:
             code = "upstream-closed" if silent or reason == "connection closed" else "upstream-bad-response"
-            message = f"The model server failed before it answered: {reason}."
-            self._fail(Refusal(502, code, message), Outcome.UPSTREAM_ERROR)
+            refusal = Refusal(502, code, f"The model server failed before it answered: {reason}.")
+            if silent:
+                self._go_elsewhere(refusal, Outcome.UPSTREAM_ERROR)
+            else:
+                self._fail(refusal, Outcome.UPSTREAM_ERROR)
 
     def client_paused(self) -> None:
         if self._connection is not None:
@@ -228,6 +279,7 @@ class Exchange:
     def abandoned(self, outcome: Outcome) -> None:
         """Nobody waits any more: the plugins and the upstream stop now, not when they are done."""
         self._stop_deciding()
+        self._tell(Attempt.UNTOLD)
         self._end(outcome)
 
     def look_at_clock(self, now: float) -> None:
@@ -244,13 +296,15 @@ class Exchange:
 
     def _stop_deciding(self) -> bool:
         """Withdraw the request from the router if it is being decided; whether it was."""
-        if self._stage is not _Stage.DECIDING or self._request is None:
+        if self._stage is not _Stage.DECIDING or self._asked is None:
             return False
         self._stage = _Stage.ENDED
-        self._shared.cancel(self._request)
+        self._shared.router.cancel(self._asked)
         return True
 
     def _break_off(self, outcome: Outcome) -> None:
+        if outcome.blames_endpoint and self._endpoint is not None and self._era is None:
+            self._shared.attempts.ended(self._endpoint.id, self._told_era, Attempt.BROKEN)
         self._end(outcome)
         self._turn.client.cut()
 
@@ -272,12 +326,14 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
+        self._tell(Attempt.FAILED if outcome.blames_endpoint else Attempt.UNTOLD)
         endpoint = self._settle_ledger()
         if endpoint is None:
             return
         self._shared.metrics.outcomes.add((outcome.value,))
         if self._picked is not None:
-            self._shared.ended(self._picked, failed=outcome.blames_endpoint or self._status >= 500, ttft_s=self._ttft_s)
+            failed = outcome.blames_endpoint or self._status >= 500
+            self._shared.router.outcome(self._picked, failed=failed, ttft_s=self._ttft_s)
         if self._shared.completed is not None and self._request is not None and self._picked is not None:
             self._shared.completed(self._request, self._picked, endpoint, outcome, first_byte=self._status != 0)
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.endpoint_reports import Attempt
 from hotbay.gateway.outcome import Outcome
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
 
-__all__ = ["Completed", "Decided", "Ended", "Ledger", "ListEndpoints", "NotReady", "Router"]
+__all__ = ["UNWATCHED", "Attempts", "Completed", "Decided", "Ledger", "ListEndpoints", "NotReady", "Router"]
 
 Decided = Callable[[Picked | Rejected], None]
 ListEndpoints = Callable[[], Sequence[EndpointMetadata]]
@@ -27,18 +28,12 @@ class Router(Protocol):
         ...
 
     def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
-        """Take at most once how a picked request ended: `Ended`; never raise."""
+        """Take at most once how a picked request whose end is known ended; never raise.
+
+        `failed`: the endpoint was the reason, by an error, a missed deadline or an answer of 5xx. `ttft_s` is the time from
+        the request's last byte to the answer's first body byte, None when none came or nobody told.
+        """
         ...
-
-
-class Ended(Protocol):
-    """Told at most once about a picked request whose end is known.
-
-    `failed`: the endpoint was the reason, by an error, a missed deadline or an answer of 5xx. `ttft_s` is the time from
-    the request's last byte to the answer's first body byte, None when none came or nobody told.
-    """
-
-    def __call__(self, decision: Picked, /, *, failed: bool, ttft_s: float | None) -> None: ...
 
 
 class Ledger(Protocol):
@@ -47,6 +42,33 @@ class Ledger(Protocol):
     def started(self, endpoint_id: str, /) -> None: ...
 
     def finished(self, endpoint_id: str, /) -> None: ...
+
+
+class Attempts(Protocol):
+    """Told of every attempt to have a request answered by an endpoint; never raises, and returns at once."""
+
+    def begin(self, endpoint_id: str, /) -> int:
+        """An attempt begins; the number goes with what is told of it."""
+        ...
+
+    def ended(self, endpoint_id: str, era: int, attempt: Attempt, ttft_s: float | None = None, /) -> None:
+        """What became of it, once: when its answer begins, or when it ends without one. BROKEN may follow ANSWERED.
+
+        `ttft_s` is the time from the last byte sent to the first of the answer's body, for streams alone: what comes at
+        once when it is whole says how long it is.
+        """
+        ...
+
+
+class _Unwatched:
+    def begin(self, endpoint_id: str, /) -> int:
+        return 0
+
+    def ended(self, endpoint_id: str, era: int, attempt: Attempt, ttft_s: float | None = None, /) -> None:
+        """Nobody wants to know."""
+
+
+UNWATCHED: Attempts = _Unwatched()
 
 
 class Completed(Protocol):

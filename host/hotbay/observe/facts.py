@@ -37,7 +37,11 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host. `quarantined` counts digests by plugin, `sources` names the state of each; `tasks` are the loop's."""
+    """A host. `quarantined` counts digests by plugin, `sources` names the state of each; `tasks` are the loop's.
+
+    `stale` counts endpoints by the field of theirs that is stale, `available` by what becomes of new requests for them.
+    `intervals_s` says how often each source of the data layer is polled.
+    """
 
     ready: bool = False
     problems: int = 0
@@ -46,3 +50,6 @@ class HostFacts:
     sources: Mapping[str, str] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
     store: StoreFacts | None = None
+    stale: Mapping[str, int] = field(default_factory=dict)
+    available: Mapping[str, int] = field(default_factory=dict)
+    intervals_s: Mapping[str, float] = field(default_factory=dict)

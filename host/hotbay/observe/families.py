@@ -75,6 +75,18 @@ def state(facts: HostFacts) -> Iterator[Metric]:
         "source_state", "1 for the state that a source is in.", ("source", "state"),
         [(named, 1) for named in sorted(facts.sources.items())],
     )  # fmt: skip
+    yield gauges(
+        "stale_endpoints", "Endpoints of which a figure is older than `freshness` allows.", ("field",),
+        [((name,), count) for name, count in sorted(facts.stale.items())],
+    )  # fmt: skip
+    yield gauges(
+        "endpoint_available", "Endpoints by what becomes of new requests for them.", ("state",),
+        [((name,), count) for name, count in sorted(facts.available.items())],
+    )  # fmt: skip
+    yield gauges(
+        "datalayer_interval_seconds", "From one poll of an endpoint to the next, as it is now: longer under pressure.",
+        ("source",), [((name,), interval_s) for name, interval_s in sorted(facts.intervals_s.items())],
+    )  # fmt: skip
     yield from _store(facts.store)
 
 

@@ -51,6 +51,12 @@ class Metrics:
         self.fetched_bytes = LabelledCounter(("plugin",))
         self.reloads = LabelledCounter(("result",))
         self.internal_errors = LabelledCounter(("task",))
+        self.ejections = LabelledCounter(("reason",))
+        self.ejections_withheld = LabelledCounter(("reason",))
+        self.endpoint_probes = LabelledCounter(("result",))
+        self.poll_errors = LabelledCounter(("source",))
+        self.extract_errors = LabelledCounter(("source", "extractor"))
+        self.data_events = LabelledCounter(("source", "outcome"))
         self.call_s = LabelledHistogram(("plugin", "point"), CALL_BUCKETS_S)
         self.decision_s = Histogram(DECISION_BUCKETS_S)
         self.ttft_s = Histogram(REQUEST_BUCKETS_S)
@@ -120,9 +126,33 @@ class Metrics:
         """Bytes of a package came from a source."""
         self.fetched_bytes.add((plugin,), count)
 
+    def ejected(self, reason: str) -> None:
+        """An endpoint gets nothing for a while."""
+        self.ejections.add((reason,))
+
+    def ejection_withheld(self, reason: str) -> None:
+        """An endpoint goes on getting requests because too few others would be left."""
+        self.ejections_withheld.add((reason,))
+
+    def probed(self, result: str) -> None:
+        """A request that tried an ejected endpoint `answered` or `failed`."""
+        self.endpoint_probes.add((result,))
+
     def reload(self, result: str) -> None:
         """A saved configuration was `applied`, `refused` for the problems in it, or said the same: `unchanged`."""
         self.reloads.add((result,))
+
+    def poll_failed(self, source: str) -> None:
+        """A source brought nothing of an endpoint."""
+        self.poll_errors.add((source,))
+
+    def extract_failed(self, source: str, extractor: str) -> None:
+        """An extractor made nothing of what its source brought."""
+        self.extract_errors.add((source, extractor))
+
+    def event(self, source: str, outcome: str) -> None:
+        """A source of the data layer had an event: `delivered` to its extractors, `dropped` by it, or `failed` in it."""
+        self.data_events.add((source, outcome))
 
     def render(self) -> bytes:
         """The page in Prometheus' text form; its type is `CONTENT_TYPE`."""
@@ -142,6 +172,24 @@ class Metrics:
             ("fetches", "Fetches of packages that ended: complete, or the code of what ended them.", self.fetches),
             ("fetch_bytes", "Bytes of packages that came from sources.", self.fetched_bytes),
             ("config_reloads", "Saved configurations: applied, refused, or unchanged in what they say.", self.reloads),
+            ("endpoint_ejections", "Endpoints that got nothing for a while, by why.", self.ejections),
+            (
+                "endpoint_ejections_withheld",
+                "Endpoints that were not ejected because too few would be left, by why they would have been.",
+                self.ejections_withheld,
+            ),
+            ("datalayer_poll_errors", "Polls of endpoints that brought nothing, by source.", self.poll_errors),
+            (
+                "datalayer_extract_errors",
+                "Payloads and events of which an extractor made nothing.",
+                self.extract_errors,
+            ),
+            ("datalayer_events", "Events of sources: delivered, dropped, or failed in the source.", self.data_events),
+            (
+                "endpoint_probes",
+                "Requests that tried an ejected endpoint: answered or failed.",
+                self.endpoint_probes,
+            ),
             ("internal_errors", "Faults of the host's own code in what it does beside requests.", self.internal_errors),
         ):
             yield counters(name, text, counter)

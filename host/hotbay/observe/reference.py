@@ -50,6 +50,9 @@ def _everything() -> Metrics:
         sources={"x": "watching"},
         quarantined={"x": 1},
         store=StoreFacts(0, 0, 0),
+        stale={"x": 0},
+        available={"x": 0},
+        intervals_s={"x": 1.0},
     )
     metrics.facts = lambda: facts
     return metrics

@@ -23,7 +23,10 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "producer": lambda page: page["results"] == [{"PromptLength.chars": 11.0}],
     "profile-handler": lambda page: page["results"] == [["default", "primary: 'default'"]],
     "pre-request": lambda page: page["results"] == [],
+    "extractor": lambda page: page["results"] == [{"queue_depth": 5.0}],
 }
+GIVEN = {"extractor": ("--payload", "page.txt")}
+"""What a type that sees no request is called with."""
 
 
 def hotbay(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -47,10 +50,11 @@ def new_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     return make
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [point for point in POINTS if point != "discovery"])
 def test_a_new_project_is_called_as_it_lies_there(point: str, new_project: Callable[[str], Path]) -> None:
     project = new_project(point)
-    finished = hotbay("call", project.name, "--endpoints", "endpoints.yaml", "--picks", "2", "-o", "json", cwd=project)
+    given = GIVEN.get(point, ("--endpoints", "endpoints.yaml", "--picks", "2"))
+    finished = hotbay("call", project.name, *given, "-o", "json", cwd=project)
     assert finished.returncode == 0, finished.stderr
     page = json.loads(finished.stdout)
     assert ANSWERS[point](page), page
@@ -78,6 +82,50 @@ def test_a_new_project_keeps_the_protocol(new_project: Callable[[str], Path]) ->
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert finished.stdout.splitlines()[:2] == ["TAP version 14", "1..3"]
     assert finished.stdout.count("\nok ") == 3
+
+
+def test_an_extractor_is_called_with_a_payload_and_says_so(new_project: Callable[[str], Path]) -> None:
+    project = new_project("extractor")
+    finished = hotbay("call", project.name, cwd=project)
+    assert finished.returncode == 78
+    assert "Give --payload FILE" in finished.stderr
+    (project / "broken.txt").write_text("<html>")
+    finished = hotbay("call", project.name, "--payload", "broken.txt", cwd=project)
+    assert finished.returncode == 78
+    assert "this is not of the payload metrics" in finished.stderr
+    finished = hotbay("call", project.name, "--payload", "page.txt", "--repeat", "3", cwd=project)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("payload 0: attributes\n  queue_depth: 5.0\nlatency of 3 calls:")
+
+
+EVENTS = """
+from hotbay_sdk import EventExtractor, Plugin
+
+plugin = Plugin("sample")
+
+@plugin.type("sample-scorer", payload="object:/v1/Pod", attributes={"rank": "i64"})
+class Ranks(EventExtractor):
+    def extract(self, event):
+        return {event["key"]: {"rank": event["object"]["spec"]["rank"], **event["object"]["spec"].get("more", {})}}
+"""
+PODS = "\n---\n".join(
+    f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: n}}\nspec: {spec}"
+    for name, spec in (("a", "{rank: 1}"), ("b", "{rank: 2, more: {other: 1}}"))
+)
+
+
+def test_an_extractor_of_events_is_told_of_each_object_and_what_a_host_would_refuse_is_an_error(
+    packages: Any, tmp_path: Path
+) -> None:
+    packages.make(tmp_path / "events", EVENTS)
+    (tmp_path / "pods.yaml").write_text(PODS)
+    finished = hotbay(
+        "call", "sample-scorer", "--package", "events", "--payload", "pods.yaml", "-o", "json", cwd=tmp_path
+    )
+    assert finished.returncode == 1, finished.stderr
+    page = json.loads(finished.stdout)
+    assert page["results"] == [{"n/a": {"rank": 1}}, None]
+    assert [(error["request"], error["error"][:10]) for error in page["errors"]] == [(1, "BAD_RESULT")]
 
 
 @pytest.fixture

@@ -76,6 +76,19 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "logs": {"plugin": "standard", "lines": [{"at_s": 1_760_000_000.0, "rev": 2, "generation": 7,
              "pid": 31, "stream": "stderr", "line": "one"}, {"line": "two \x1b[2J"}]},
+    "endpoints": {
+        "endpoints": [
+            {"id": "default/a", "url": "http://10.0.0.1:8000", "labels": {"zone": "x"}, "state": "active", "said_by": None,
+             "admitted": False, "phase": "ejected", "why": "unreachable", "weight": 1.0, "healthy": 0.0, "slow_start": 1.0,
+             "waiting": 3.0, "running": 4.0, "kv_usage": 0.25, "in_flight": 2, "age_s": 0.05, "engine": "vllm",
+             "scrape_errors": 7, "last_scrape_error": "connect", "problems": []},
+            {"id": "default/b", "url": "http://10.0.0.2:8000", "labels": {}, "state": "cordoned", "said_by": "me",
+             "admitted": True, "phase": "admitted", "why": "errors", "weight": 0.5, "healthy": None, "slow_start": 0.1,
+             "waiting": None, "running": None, "kv_usage": None, "in_flight": 0, "age_s": None, "engine": None,
+             "scrape_errors": 0, "last_scrape_error": "", "problems": ["label hotbay.dev/weight: no"]},
+        ],
+        "absent": [{"id": "default/gone", "state": "cordoned", "weight": 0.5, "who": "me"}],
+    },
     "lock": {"apiVersion": "hotbay/v1alpha1", "kind": "Lock", "packages": [{"id": "standard", "digest": DIGEST}]},
 }  # fmt: skip
 
@@ -149,23 +162,47 @@ class Operations:
         return await self._page("lock")
 
 
+class EndpointOperations:
+    """The same for endpoints; each look takes the next of `looks` while there are some."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self.looks: list[dict[str, object]] = []
+
+    async def endpoints(self):
+        page = await self._operations._page("endpoints")
+        return self.looks.pop(0) if self.looks else page
+
+    async def cordon(self, ids, selector, who):
+        return await self._operations._page("cordon", ids, selector)
+
+    async def uncordon(self, ids, selector, who):
+        return await self._operations._page("uncordon", ids, selector)
+
+    async def weigh(self, ids, selector, weight, who):
+        return await self._operations._page("weigh", ids, selector, weight)
+
+
 @dataclass
 class Bay:
     """A host's socket, and what it was asked."""
 
     socket: Path
     operations: Operations
+    endpoints: EndpointOperations
 
 
 @pytest.fixture
 def bay(tmp_path: Path) -> Iterator[Bay]:
     """A host that answers at `tmp_path`/admin.sock until the test ends."""
-    bay, up, stop = Bay(tmp_path / "admin.sock", Operations()), threading.Event(), anyio.Event()
+    operations = Operations()
+    bay = Bay(tmp_path / "admin.sock", operations, EndpointOperations(operations))
+    up, stop = threading.Event(), anyio.Event()
 
     async def serve() -> None:
         async with anyio.create_task_group() as group, anyio.from_thread.BlockingPortal() as portal:
             portals.append(portal)
-            await group.start(AdminServer(bay.operations).run, bay.socket)
+            await group.start(AdminServer(bay.operations, endpoints=bay.endpoints).run, bay.socket)
             up.set()
             await stop.wait()
             group.cancel_scope.cancel()

@@ -3,16 +3,22 @@
 Deadlines are five times the 1.5 s of the field failures: other work shares the machine.
 """
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import anyio.lowlevel
 import pytest
 from hotbay.cli.run import Given, follow_files, load
-from hotbay.errors import CapacityError, InputError, Problem
+from hotbay.config.reload import watch_files
+from hotbay.errors import CapacityError, HostError, InputError, Problem
 from hotbay.observe.background import Background
 from hotbay.operator_files import OperatorFiles
 from hotbay.rollout.adoption import ReplacedError
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 DEADLINE_S = 7.5
 HOST = "apiVersion: hotbay/v1alpha1\nkind: HostConfig\nstate_dir: /s\n"
@@ -303,3 +309,168 @@ async def test_fault_of_our_own_while_a_file_is_taken_over_ends_nothing(tmp_path
         host.adopt = good
         await host.until(lambda: host.adopted)
     assert set(counted) == {"configuration files"}
+
+
+async def test_save_back_right_after_an_apply_is_not_lost(tmp_path):
+    """The watch has reported neither: what it saw last is what is saved again."""
+    path = tmp_path / "host.yaml"
+    path.write_text(HOST)
+    async with following(path) as host:
+        await anyio.lowlevel.checkpoint()
+        path.write_text(HOST + "types: {a: b}\n")
+        assert list(await host.files.apply()) == ["types"]
+        path.write_text(HOST)
+        await host.until(lambda: len(host.adopted) == 2)
+        assert [dict(config.types) for config, _ in host.adopted] == [{"a": "b"}, {}]
+
+
+async def test_file_that_an_apply_names_is_followed_from_then_on(tmp_path):
+    path, picker = tmp_path / "host.yaml", tmp_path / "picker.yaml"
+    path.write_text(HOST)
+    async with following(path) as host:
+        await anyio.lowlevel.checkpoint()
+        picker.write_text(PICKER.replace("NAME", "first"))
+        path.write_text(HOST + "scheduling: {file: picker.yaml}\n")
+        assert await host.files.apply()
+        picker.write_text(PICKER.replace("NAME", "second"))
+        await host.until(lambda: host.names() == [["first"], ["second"]])
+
+
+async def test_what_an_apply_could_not_put_in_force_stays_told(tmp_path):
+    path = tmp_path / "host.yaml"
+    path.write_text(HOST)
+    async with following(path, RefusingHost()) as host:
+        await anyio.lowlevel.checkpoint()
+        path.write_text(HOST + "types: {a: b}\n")
+        with pytest.raises(InputError, match="nothing provides it"):
+            await host.files.apply()
+        assert [problem.code for problem in host.problems] == ["UNKNOWN_TYPE"]
+        path.write_text(HOST)
+        await host.until(lambda: not host.problems)
+
+
+class Queue(FakeHost):
+    """Puts in force what it is let, the newest only; refuses `refused`. `in_force` is the last that it took."""
+
+    def __init__(self):
+        super().__init__()
+        self.in_force = {}
+        self.lets = True
+        self._newest = None
+        self._go = anyio.Event()
+
+    def let(self, lets):
+        self.lets = lets
+        if lets:
+            self._go.set()
+            self._go = anyio.Event()
+
+    async def adopt(self, config, picker, *, in_force):
+        mine = self._newest = object()
+        if not self.lets:
+            await self._go.wait()
+        await anyio.lowlevel.checkpoint()
+        if self._newest is not mine:
+            raise ReplacedError(["sample"])
+        if config.types.get("a") == "refused":
+            raise InputError([Problem("UNKNOWN_TYPE", "nothing provides it")])
+        in_force()
+        self.in_force = dict(config.types)
+
+
+CONTENTS = {"first": "{}", "second": "{a: b}", "third": "{a: c}", "refused": "{a: refused}", "broken": "["}
+STEPS = st.one_of(
+    st.sampled_from(list(CONTENTS)), st.sampled_from(["apply", "apply", "look", "look", "let", "hold", "cancel"])
+)
+
+
+@pytest.mark.parametrize("reload", ["watch", "manual"])
+@settings(max_examples=80, deadline=None)
+@example(steps=["second", "apply", "first"])
+@given(steps=st.lists(STEPS, max_size=12))
+def test_what_the_file_says_last_is_in_force_or_status_says_why(reload, steps):
+    with TemporaryDirectory() as folder:
+        anyio.run(_interleave, Path(folder) / "host.yaml", HOST + f"reload: {reload}\n", steps)
+
+
+class Bench:
+    """Saves, commands and looks in any order; a look follows each save some time, as an event of the folder does."""
+
+    def __init__(self, path, begin):
+        self.host, self._path, self._begin = Queue(), path, begin
+        self._wakes, self._saved = anyio.Semaphore(0), False
+        self._scope = anyio.CancelScope()
+        self.save("first")
+        self._saved = False
+
+    async def watch(self, directories, stop):
+        while True:
+            await self._wakes.acquire()
+            yield None
+
+    def save(self, content):
+        self._path.write_text(f"{self._begin}types: {CONTENTS[content]}\n")
+        self._saved = True
+
+    def wake(self):
+        if self._saved:
+            self._saved = False
+            self._wakes.release()
+
+    async def step(self, step, tasks):
+        if step in CONTENTS:
+            self.save(step)
+        elif step == "apply":
+            self._scope = anyio.CancelScope()
+            tasks.start_soon(self._apply, self._scope)
+            await anyio.lowlevel.checkpoint()
+        elif step == "look":
+            self.wake()
+            await anyio.lowlevel.checkpoint()
+        elif step == "cancel":
+            self._scope.cancel()
+        else:
+            self.host.let(step == "let")
+            await self.settle()
+
+    async def _apply(self, scope):
+        with scope, suppress(HostError):
+            await self.host.files.apply()
+
+    async def settle(self):
+        # Two looks at a file, in threads, and the steps that follow.
+        for _ in range(3):
+            await anyio.sleep(0.002)
+            await anyio.wait_all_tasks_blocked()
+
+    @property
+    def is_in_force(self):
+        types = ", ".join(f"{key}: {value}" for key, value in self.host.in_force.items())
+        return self._path.read_text() == f"{self._begin}types: {{{types}}}\n"
+
+    @property
+    def waits(self):
+        try:
+            return bool(self.host.files.waiting())
+        except HostError:
+            return True
+
+
+async def _interleave(path, begin, steps):
+    bench = Bench(path, begin)
+    host, given = bench.host, Given(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hotbay.config.reload.SETTLE_S", 0.0)
+        patch.setattr("hotbay.cli.run.watch_files", partial(watch_files, watch=bench.watch, resync_s=1000.0))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow_files, host, given, load(given))
+            await bench.settle()
+            for step in steps:
+                await bench.step(step, tasks)
+            bench.wake()
+            await bench.settle()
+            host.let(True)
+            await bench.settle()
+            assert bench.is_in_force or bench.waits
+            assert bench.is_in_force or host.problems or "manual" in begin
+            tasks.cancel_scope.cancel()

@@ -22,7 +22,7 @@ def client_of(server) -> MetricsClient:
 async def fetch(server, budget_s: float = 5.0) -> bytes:
     client = client_of(server)
     try:
-        return await client.fetch(budget_s)
+        return (await client.fetch(budget_s)).body
     finally:
         client.close()
 
@@ -36,7 +36,7 @@ async def failure(server, budget_s: float = 5.0) -> str:
 async def test_many_fetches_share_one_connection(server) -> None:
     client = client_of(server)
     for _ in range(50):
-        assert await client.fetch(5.0) == b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 2\n"
+        assert (await client.fetch(5.0)).body == b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 2\n"
     client.close()
     assert (client.connects, server.connections) == (1, 1)
     head = server.requests[0].decode()
@@ -48,7 +48,7 @@ async def test_an_answer_that_says_close_is_followed_by_a_new_connection(server)
     server.respond = server.page(BODY, headers="Connection: close\r\n", keep=False)
     client = client_of(server)
     for _ in range(3):
-        assert await client.fetch(5.0) == BODY
+        assert (await client.fetch(5.0)).body == BODY
     client.close()
     assert client.connects == 3
 
@@ -57,7 +57,7 @@ async def test_a_connection_that_was_closed_while_idle_is_replaced(server) -> No
     server.respond = server.page(BODY, keep=False)
     client = client_of(server)
     for _ in range(3):
-        assert await client.fetch(5.0) == BODY
+        assert (await client.fetch(5.0)).body == BODY
     client.close()
     assert client.connects == 3
 
@@ -205,7 +205,7 @@ async def test_bytes_that_nobody_asked_for_are_not_taken_for_the_next_answer(ser
     )
     client = client_of(server)
     for _ in range(3):
-        assert await client.fetch(5.0) == BODY
+        assert (await client.fetch(5.0)).body == BODY
     client.close()
 
 
@@ -217,7 +217,7 @@ async def test_an_answer_that_nobody_asked_for_costs_the_connection(server) -> N
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\na 9\n")
     for _ in range(10):
         await anyio.lowlevel.checkpoint()
-    assert await client.fetch(5.0) == BODY
+    assert (await client.fetch(5.0)).body == BODY
     assert client.connects == 2
     client.close()
 

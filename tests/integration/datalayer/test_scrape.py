@@ -12,8 +12,12 @@ from pathlib import Path
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import Metrics
-from hotbay.datalayer.scrape import MIN_INTERVAL_S, Scraper
+from hotbay.datalayer.metrics_source import MIN_INTERVAL_S, MetricsPoller
+from hotbay.datalayer.scrape import Scraper
+from hotbay.datalayer.scrape_collectors import ScrapeCollectors
+from hotbay.datalayer.scrape_records import ScrapeRecords, log_widened
 from hotbay.datalayer.store import EndpointStore
+from hotbay.observe.background import Background
 
 pytestmark = pytest.mark.anyio
 
@@ -34,13 +38,13 @@ class RecordingStore(EndpointStore):
         self.writes.append((endpoint_id, metrics))
         written = super().update_metrics(endpoint_id, metrics, now)
         self.late_writes += not written
-        self._tell()
+        self.tell()
         return written
 
     def record_scrape_failure(self, endpoint_id: str, reason: str) -> bool:
         self.failures.append((endpoint_id, reason))
         written = super().record_scrape_failure(endpoint_id, reason)
-        self._tell()
+        self.tell()
         return written
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -49,14 +53,14 @@ class RecordingStore(EndpointStore):
             while not condition():
                 await self._news.wait()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
 
 @asynccontextmanager
 async def scraping(store: EndpointStore, **options: float) -> AsyncIterator[Scraper]:
-    scraper = Scraper(store, **options)
+    scraper = Scraper(store, MetricsPoller(**options))
     async with anyio.create_task_group() as tasks:
         await tasks.start(scraper.run)
         yield scraper
@@ -220,19 +224,55 @@ async def test_changed_labels_keep_the_connection(server) -> None:
         assert scraper.counts.connects == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        ("401 Unauthorized", b"no", "answered 401"),
+        ("404 Not Found", b"no", "answered 404"),
+        ("200 OK", b"<html></html>", "not a Prometheus text page"),
+        ("", b"", "cannot connect"),
+    ],
+)
 async def test_m12_a_failing_endpoint_writes_one_line_for_many_failures(
-    server, caplog: pytest.LogCaptureFixture
+    server, caplog: pytest.LogCaptureFixture, status: str, body: bytes, said: str
 ) -> None:
-    server.respond = server.page(b"no", status="401 Unauthorized")
+    server.respond = server.page(body, status=status)
+    if not status:
+        await server.stop()
     store = RecordingStore()
     store.upsert(server.endpoint())
     with caplog.at_level(logging.INFO):
         async with scraping(store):
             await store.until(lambda: len(store.failures) == 10)
-    lines = [record.getMessage() for record in caplog.records if record.name == "hotbay.datalayer.scrape"]
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("hotbay.datalayer")]
     assert len(lines) == 1
     assert "endpoint=default/a" in lines[0]
-    assert "answered 401" in lines[0]
+    assert said in lines[0]
+
+
+async def test_m14_a_loop_without_time_asks_less_often_and_says_so_once(
+    server, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, source = RecordingStore(), MetricsPoller()
+    store.upsert(server.endpoint())
+    factors: list[float] = []
+
+    def widened(factor: float) -> None:
+        factors.append(factor)
+        log_widened(source.interval_s, factor)
+        store.tell()
+
+    records = ScrapeRecords(store, source.engines, source.authority)
+    collectors = ScrapeCollectors(
+        store, source, records, background=Background(), cpu_s=time.monotonic, widened=widened
+    )  # fmt: skip
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(collectors.run)
+        await store.until(lambda: bool(factors))
+        tasks.cancel_scope.cancel()
+    assert factors == [collectors.factor]
+    assert collectors.factor > 1.5
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["scrape_interval_widened"]
 
 
 async def test_m13_a_missing_family_is_reported_once(server, caplog: pytest.LogCaptureFixture) -> None:
@@ -247,10 +287,10 @@ async def test_m13_a_missing_family_is_reported_once(server, caplog: pytest.LogC
 
 
 async def test_m14_an_interval_below_the_floor_is_raised_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert Scraper(EndpointStore(), interval_s=0.01).interval_s == MIN_INTERVAL_S
+    assert Scraper(EndpointStore(), MetricsPoller(interval_s=0.01)).interval_s == MIN_INTERVAL_S
     assert "scrape_interval_raised" in caplog.text
     caplog.clear()
-    assert Scraper(EndpointStore(), interval_s=MIN_INTERVAL_S).interval_s == MIN_INTERVAL_S
+    assert Scraper(EndpointStore(), MetricsPoller(interval_s=MIN_INTERVAL_S)).interval_s == MIN_INTERVAL_S
     assert caplog.text == ""
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.metrics_source import MetricsPoller
 from hotbay.datalayer.scrape import Scraper
 from hotbay.datalayer.store import EndpointStore
 from hotbay.demo.llama import LlamaServer, LlamaSpec
@@ -116,7 +117,7 @@ async def test_its_load_reaches_the_snapshot(spec: LlamaSpec) -> None:
         await server.wait_ready()
         port = int(server.url.rpartition(":")[2])
         store.upsert(EndpointMetadata("default/a", "a", "127.0.0.1", port))
-        scraper = Scraper(store)
+        scraper = Scraper(store, MetricsPoller())
         seen = anyio.Event()
 
         async def keep_asking() -> None:

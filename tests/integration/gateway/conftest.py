@@ -13,6 +13,7 @@ from random import Random
 import orjson
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.endpoint_reports import Attempt
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
@@ -216,7 +217,10 @@ class CountingLedger:
 
 
 class RoundRobin:
-    """A router without plugins. `rejection` refuses everything; `held` collects instead of answering."""
+    """A router without plugins. `rejection` refuses everything; `held` collects instead of answering.
+
+    `chooses` decides in its place; None from it is no answer.
+    """
 
     def __init__(self, endpoints: list[EndpointMetadata]) -> None:
         self.endpoints = endpoints
@@ -225,10 +229,15 @@ class RoundRobin:
         self.ends: list[tuple[str, bool, bool]] = []
         self.rejection: Rejected | None = None
         self.held: asyncio.Queue[Callable[[Picked | Rejected], None]] | None = None
+        self.chooses: Callable[[InferenceRequest], EndpointMetadata | Rejected | None] | None = None
 
     def decide(self, request: InferenceRequest, done: Callable[[Picked | Rejected], None]) -> None:
         self.requests.append(request)
-        if self.held is not None:
+        if self.chooses is not None:
+            chosen = self.chooses(request)
+            if chosen is not None:
+                done(chosen if isinstance(chosen, Rejected) else Picked(chosen))
+        elif self.held is not None:
             self.held.put_nowait(done)
         else:
             done(self.decision())
@@ -246,6 +255,36 @@ class RoundRobin:
         first = (len(self.requests) - 1) % len(self.endpoints)
         order = self.endpoints[first:] + self.endpoints[:first]
         return Picked(order[0], tuple(order[1:]), "default", ())
+
+
+class CountingAttempts:
+    """Told how each endpoint does, and notices what is told twice or never."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Attempt]] = []
+        self.ttfts_s: list[float] = []
+        self._begun = 0
+        self._open: dict[int, str] = {}
+        self._answered: dict[int, str] = {}
+
+    def begin(self, endpoint_id: str) -> int:
+        self._begun += 1
+        self._open[self._begun] = endpoint_id
+        return self._begun
+
+    def ended(self, endpoint_id: str, era: int, attempt: Attempt, ttft_s: float | None = None) -> None:
+        if attempt is Attempt.BROKEN:
+            assert self._answered.pop(era) == endpoint_id
+        else:
+            assert self._open.pop(era) == endpoint_id
+            self._answered[era] = endpoint_id
+        self.told.append((endpoint_id, attempt))
+        if ttft_s is not None:
+            self.ttfts_s.append(ttft_s)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
 
 
 @dataclass
@@ -362,6 +401,7 @@ class Bay:
     gateway: Gateway
     router: RoundRobin
     ledger: CountingLedger
+    attempts: CountingAttempts
     metrics: Metrics
     ends: Ends
     servers: list[ModelServer]
@@ -394,6 +434,7 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits) -> AsyncIter
             stack.push_async_callback(server.stop)
         endpoints = [server.endpoint for server in servers]
         router, ledger, metrics, ends = RoundRobin(endpoints), CountingLedger(), Metrics(), Ends()
+        attempts = CountingAttempts()
         reasons: list[str] = []
         gateway = Gateway(
             router,
@@ -402,17 +443,19 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits) -> AsyncIter
             endpoints=lambda: endpoints,
             not_ready=lambda: reasons,
             completed=ends,
+            attempts=attempts,
             limits=limits,
             random=Random(1),
         )
         address = await gateway.listen("127.0.0.1", 0)
         stack.push_async_callback(gateway.close)
-        bay = Bay(gateway, router, ledger, metrics, ends, servers, address, reasons)
+        bay = Bay(gateway, router, ledger, attempts, metrics, ends, servers, address, reasons)
         yield bay
         for client in bay.clients:
             client.close()
         await gateway.close()
         assert ledger.starts - gateway.unsettled_picks == ledger.ends
+        assert attempts.open_count == gateway.unsettled_picks
         assert gateway.pool.open_count == 0
         assert metrics.requests_in_flight == 0
 

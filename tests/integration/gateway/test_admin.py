@@ -109,6 +109,18 @@ class Operations:
     async def lock(self):
         return await self._note("lock")
 
+    async def endpoints(self):
+        return await self._note("endpoints")
+
+    async def cordon(self, ids, selector, who):
+        return await self._note("cordon", ids, selector, who)
+
+    async def uncordon(self, ids, selector, who):
+        return await self._note("uncordon", ids, selector, who)
+
+    async def weigh(self, ids, selector, weight, who):
+        return await self._note("weigh", ids, selector, weight, who)
+
 
 class Client:
     """Speaks HTTP over the socket, a request a connection."""
@@ -155,9 +167,9 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(path, operations, limits=None):
+async def serving(path, operations, limits=None, *, endpoints=None, is_frozen=lambda: False):
     async with anyio.create_task_group() as group:
-        await group.start(AdminServer(operations, limits).run, path)
+        await group.start(AdminServer(operations, limits, endpoints=endpoints, is_frozen=is_frozen).run, path)
         try:
             yield Client(path)
         finally:
@@ -188,10 +200,13 @@ async def test_every_route_reaches_its_operation(path, operations):
         "grant": {"plugin": "p", "capabilities": ["net"]},
         "disable": {"plugin": "p", "force": True},
         "gc": {"dry_run": True},
+        "cordon": {"ids": ["a", "b"]},
+        "uncordon": {"selector": "zone=a"},
+        "weigh": {"ids": ["a"], "weight": "0.5"},
     }
-    async with serving(path, operations) as client:
+    async with serving(path, operations, endpoints=operations) as client:
         for route in ROUTES:
-            if route.name in ("status_stream", "events"):
+            if route.name in ("status_stream", "endpoints_stream", "events"):
                 continue
             sent = None if route.method == "GET" else body.get(route.name, {"plugin": "p"} if route.arguments else {})
             status, page = await client.send(route.method, route.path.replace("{plugin}", "p"), sent)
@@ -199,6 +214,7 @@ async def test_every_route_reaches_its_operation(path, operations):
     who = pwd.getpwuid(os.geteuid()).pw_name
     assert operations.calls == [
         ("status",),
+        ("endpoints",),
         ("plan",),
         ("history", "p"),
         ("quarantine",),
@@ -213,6 +229,9 @@ async def test_every_route_reaches_its_operation(path, operations):
         ("rollout", "p", "promote", who),
         ("clear_quarantine", "sha256:00", who),
         ("grant", "p", ("net",), who),
+        ("cordon", ("a", "b"), None, who),
+        ("uncordon", (), "zone=a", who),
+        ("weigh", ("a",), None, "0.5", who),
         ("gc", True),
     ]
 
@@ -228,7 +247,7 @@ async def test_kernel_names_the_peer_and_others_are_refused(path, operations, mo
     monkeypatch.setattr("hotbay.gateway.admin.peer_uid", lambda connection: peer_uid(connection) + 12345)
     async with serving(path, operations) as client:
         status, page = await client.send("POST", "/apply", {})
-    assert (status, page["code"]) == (403, "forbidden")
+    assert (status, page["code"]) == (403, "FORBIDDEN")
     assert operations.calls == []
 
 
@@ -292,7 +311,21 @@ async def test_fault_of_our_own_ends_neither_server_nor_secret(path, operations,
 async def test_wrong_bytes_are_refused(path, operations):
     async with serving(path, operations) as client:
         status, page = await client.raw(b"\x16\x03\x01 nonsense\r\n\r\n")
-    assert (status, page["error"]["code"]) == (400, "malformed-http")
+    assert (status, page["error"], page["code"]) == (400, "InputError", "BAD_REQUEST")
+    assert "curl --unix-socket" in page["hint"]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [(b"x: " + b"a" * 2000, 431), (b"content-length: 1001", 413), (b"transfer-encoding: gzip", 501)],
+)
+async def test_what_is_no_request_is_answered_in_the_shape_of_every_error(path, operations, head, status):
+    limits = AdminLimits(header_bytes=1000, body_bytes=1000)
+    async with serving(path, operations, limits) as client:
+        found, page = await client.raw(b"POST /gc HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n\r\n")
+    assert (found, page["code"]) == (status, "BAD_REQUEST")
+    assert page.keys() == {"error", "code", "message", "hint", "problems"}
+    assert page["hint"]
 
 
 @pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 413)])
@@ -324,7 +357,7 @@ async def test_connections_are_bounded(path, operations):
     async with serving(path, operations, AdminLimits(connections=1)) as client, client.stream("/events") as line:
         await line()
         status, page = await client.send("GET", "/status")
-        assert (status, page["code"]) == (503, "too-many-connections")
+        assert (status, page["code"]) == (503, "UNAVAILABLE")
 
 
 async def test_silent_client_is_let_go(path, operations):
@@ -388,3 +421,56 @@ async def test_what_is_changed_is_logged_with_the_user(path, operations, caplog)
     assert len(calls) == 1
     assert calls[0].startswith("admin_call operation=disable who=")
     assert calls[0].endswith("arguments=plugin=p force=True")
+
+
+async def test_while_a_successor_takes_over_nothing_is_changed_and_all_is_shown(path, operations):
+    sent = {
+        "pin": {"plugin": "p", "rev": 7},
+        "rollout": {"plugin": "p", "action": "pause"},
+        "clear_quarantine": {"target": "sha256:00"},
+        "grant": {"plugin": "p", "capabilities": ["net"]},
+        "apply": {},
+        "gc": {},
+    }
+    taking_over = {
+        "error": "CapacityError",
+        "code": "UNAVAILABLE",
+        "message": "a successor is taking over",
+        "hint": "repeat it in a few seconds",
+        "problems": [],
+    }
+    async with serving(path, operations, is_frozen=lambda: True) as client:
+        for name in (
+            "pin",
+            "unpin",
+            "rollback",
+            "enable",
+            "disable",
+            "rollout",
+            "clear_quarantine",
+            "grant",
+            "apply",
+            "gc",
+        ):
+            (route,) = (route for route in ROUTES if route.name == name)
+            answer = await client.send("POST", route.path, sent.get(name, {"plugin": "p"}))
+            assert answer == (503, taking_over), name
+        assert operations.calls == []
+        assert (await client.send("GET", "/status"))[0] == 200
+
+
+async def test_endpoints_are_told_again_and_again(path, operations):
+    async with (
+        serving(path, operations, endpoints=operations) as client,
+        client.stream("/endpoints/stream?interval_ms=100") as line,
+    ):
+        for _ in range(3):
+            assert await line() is not None
+    assert operations.calls == [("endpoints",)] * 3
+
+
+@pytest.mark.parametrize("target", ["/endpoints", "/endpoints/stream"])
+async def test_host_without_endpoints_says_so(path, operations, target):
+    async with serving(path, operations) as client:
+        status, page = await client.send("GET", target)
+    assert (status, page["code"]) == (503, "UNAVAILABLE")

@@ -81,8 +81,9 @@ async def test_f05_endless_chunked_body_is_413_at_the_limit_and_memory_stays_bou
         answered.set()
     assert (answer.status, answer.code) == (413, "body-too-large")
     assert answer.headers["connection"] == "close"
-    # The client runs in this process too: its own buffers are within the allowance.
-    assert peak - before <= limit + 2 * 1024 * 1024
+    # The client runs in this process too: its own buffers are within the allowance. A buffer that grows may be moved, and is
+    # then there twice for a moment: whether it is depends on what the process allocated before.
+    assert peak - before <= 2 * limit + 4 * 1024 * 1024
 
 
 async def test_f05_endless_chunk_extension_and_trailer_are_bounded(start):

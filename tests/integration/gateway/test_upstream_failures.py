@@ -7,6 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.endpoint_reports import Attempt
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 from hotbay.scheduling.decision import Rejected
@@ -111,17 +112,136 @@ async def test_kept_connection_is_retried_only_once(start):
     assert len(bay.servers[0].requests) == 3
 
 
-async def test_fresh_connection_closed_without_a_byte_is_not_retried(start):
-    async def behaviour(request, stream):
-        return False
+def reset(stream):
+    """End the connection as a process that dies does."""
+    stream.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    stream.writer.transport.abort()
 
-    bay = await start(behaviour, "openai")
+
+async def dead(request, stream):
+    reset(stream)
+    return False
+
+
+async def test_f15_reset_before_a_byte_goes_to_two_others_and_never_to_the_same(start):
+    bay = await start(dead, dead, dead, "openai")
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (502, "upstream-closed")
+    assert [len(server.requests) for server in bay.servers] == [1, 1, 1, 0]
+    assert await bay.ends.next() == ("default/s2", Outcome.UPSTREAM_ERROR, False)
+    assert bay.ledger.starts == bay.ledger.ends == 3
+    assert bay.attempts.told == [(f"default/s{number}", Attempt.UNREACHABLE) for number in range(3)]
+
+
+async def test_f15_reset_before_a_byte_is_answered_by_another(start):
+    bay = await start(dead, "openai")
+    client = await bay.client()
+    await client.chat(stream=True)
+    assert (await client.answer()).status == 200
+    assert [len(server.requests) for server in bay.servers] == [1, 1]
+    assert bay.attempts.told == [("default/s0", Attempt.UNREACHABLE), ("default/s1", Attempt.ANSWERED)]
+    (ttft_s,) = bay.attempts.ttfts_s
+    assert ttft_s >= 0
+
+
+@pytest.mark.parametrize("how", ["refuses", "resets"])
+async def test_f15_without_fallbacks_the_router_is_asked_again_without_those_that_were_tried(start, how):
+    bay = await start(dead, "openai")
+    gone = unused_endpoint("gone") if how == "refuses" else bay.servers[0].endpoint
+    good = bay.servers[1].endpoint
+    bay.router.chooses = lambda request: good if gone.id in request.avoid else gone
+    client = await bay.client()
+    await client.chat()
+    answer = await client.answer()
+    assert answer.status == 200
+    assert answer.headers["x-gateway-destination-endpoint"] == good.authority
+    assert [request.avoid for request in bay.router.requests] == [frozenset(), {gone.id}]
+    assert bay.router.ends == [("s1", False, True)]
+    assert bay.ledger.starts == bay.ledger.ends == 2
+
+
+@pytest.mark.parametrize("again", ["rejects", "repeats"])
+async def test_f15_first_failure_is_told_when_there_is_nobody_else(start, again):
+    bay = await start(dead)
+    endpoint, busy = bay.servers[0].endpoint, Rejected(429, "rejected-saturated", "Busy.")
+    bay.router.chooses = lambda request: busy if request.avoid and again == "rejects" else endpoint
     client = await bay.client()
     await client.chat()
     answer = await client.answer()
     assert (answer.status, answer.code) == (502, "upstream-closed")
     assert len(bay.servers[0].requests) == 1
+
+
+async def test_f15_reset_after_the_first_chunk_is_not_tried_again(start):
+    async def behaviour(request, stream):
+        await stream.begin_sse()
+        await stream.event("one")
+        async with asyncio.timeout(DEADLINE_S):
+            await relayed.wait()
+        reset(stream)
+        return False
+
+    relayed = asyncio.Event()
+    bay = await start(behaviour, "openai")
+    client = await bay.client()
+    await client.chat(stream=True)
+    await client.head()
+    await client.chunk()
+    relayed.set()
+    assert not (await client.rest()).endswith(b"0\r\n\r\n")
     assert bay.servers[1].requests == []
+    assert bay.attempts.told == [("default/s0", Attempt.ANSWERED), ("default/s0", Attempt.BROKEN)]
+
+
+async def test_f15_answer_of_503_passes_through_and_counts_against_the_endpoint(start):
+    async def behaviour(request, stream):
+        await stream.json({"error": {"message": "busy"}}, "503 Service Unavailable")
+        return True
+
+    bay = await start(behaviour, "openai")
+    client = await bay.client()
+    await client.chat()
+    assert (await client.answer()).status == 503
+    assert bay.servers[1].requests == []
+    assert bay.attempts.told == [("default/s0", Attempt.FAILED)]
+
+
+async def test_client_that_leaves_says_nothing_of_the_endpoint(start):
+    async def behaviour(request, stream):
+        await stream.closed_by_peer()
+        return False
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat()
+    await bay.servers[0].arrived.get()
+    client.writer.close()
+    await bay.ends.next()
+    assert bay.attempts.told == [("default/s0", Attempt.UNTOLD)]
+
+
+async def test_client_that_leaves_while_another_endpoint_is_chosen_ends_it(start):
+    bay = await start(dead)
+    asked = asyncio.Event()
+    endpoint = bay.servers[0].endpoint
+
+    def chooses(request):
+        if request.avoid:
+            asked.set()
+            return None
+        return endpoint
+
+    bay.router.chooses = chooses
+    client = await bay.client()
+    await client.chat()
+    async with asyncio.timeout(DEADLINE_S):
+        await asked.wait()
+    client.writer.close()
+    assert (await bay.ends.next())[1] is Outcome.CLIENT_DISCONNECT
+    assert bay.router.cancelled == [bay.router.requests[0].id]
+    assert bay.ledger.starts == bay.ledger.ends == 1
 
 
 async def test_kept_connection_that_closes_after_a_byte_is_not_retried(start):

@@ -357,7 +357,7 @@ async def test_u32_counts_are_neither_lost_nor_taken_twice_across_a_swap(host, p
             writer.close()
         await bay.wait_for(lambda: bay.serving.metrics.requests_in_flight == 0)
         # The snapshot that a decision sees is some milliseconds older than the ledger.
-        await bay.wait_for(lambda: not bay.host._endpoints.snapshot.columns["endpoint.in_flight"].any())
+        await bay.wait_for(lambda: not bay.host._data.store.snapshot.columns["endpoint.in_flight"].any())
         assert (await bay.client.chat()).status == 200
         seen = list(rows(second))
         assert min(in_flight for in_flight, _ in seen) == 0
@@ -421,9 +421,9 @@ async def test_z10_status_swaps_and_endpoints_that_change_at_once_are_always_con
             every = bay.configure("").endpoints
             while time.monotonic() < ends_s:
                 churns += 1
-                bay.host._discovery.configure(configured_endpoints(every if churns % 2 else every[:1]))
+                bay.host._data.discovery.configure(configured_endpoints(every if churns % 2 else every[:1]))
                 await anyio.sleep(0.005)
-            bay.host._discovery.configure(configured_endpoints(every))
+            bay.host._data.discovery.configure(configured_endpoints(every))
 
         async def swap() -> None:
             nonlocal swaps

@@ -13,7 +13,8 @@ from hotbay.app import Host, Serving
 from hotbay.cli.admin_client import AdminClient
 from hotbay.config.host_config import load_host_config
 from hotbay.config.picker_config import load_picker_config
-from hotbay.datalayer.scrape import Scraper
+from hotbay.datalayer.discovery.feed import DiscoveryFeed
+from hotbay.datalayer.scrape_collectors import ScrapeCollectors
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import HostError
 from hotbay.gateway.admin import AdminServer
@@ -37,7 +38,9 @@ endpoints: [{url: "http://127.0.0.1:9"}]
 PICKER = """
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
-plugins: []
+plugins:
+- {name: servers, type: static-discovery, parameters: {endpoints: []}}
+dataLayer: {discovery: {pluginRef: servers}}
 schedulingProfiles:
 - name: default
   plugins: []
@@ -48,7 +51,8 @@ PLACES = (
     (DiskBudget, "usage", "store usage"),
     (Supervisor, "follow", "world"),
     (EndpointStore, "publish", "snapshots"),
-    (Scraper, "_scrape", "scrape"),
+    (ScrapeCollectors, "_poll", "scrape"),
+    (DiscoveryFeed, "_run_once", "discovery"),
     (AdminServer, "_turns", "admin client"),
     (HandoverServer, "_give_way", "handover"),
 )

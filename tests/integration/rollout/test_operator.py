@@ -110,7 +110,7 @@ async def test_operator_looks_goes_back_pins_and_lets_go(command, text, packages
         said = await hotbay("history smaple")
         assert (said.code, "did you mean 'sample'?" in said.err) == (78, True)
         said = await hotbay("rollout promote sample")
-        assert (said.code, "nothing to promote" in said.err) == (78, True)
+        assert (said.code, "nothing to promote" in said.err) == (1, True)
 
 
 async def test_operator_steers_a_rollout(command, text, packages, hotbay, tmp_path):
@@ -142,7 +142,7 @@ async def test_operator_steers_a_rollout(command, text, packages, hotbay, tmp_pa
         assert (await run.client.chat()).text == "v2"
         assert (await hotbay("quarantine list")).out == "quarantine: none\n"
         refused = await hotbay("quarantine clear sample")
-        assert (refused.code, "nothing of sample is in quarantine" in refused.err) == (78, True)
+        assert (refused.code, "nothing of sample is in quarantine" in refused.err) == (1, True)
 
 
 async def test_operator_approves_disables_and_enables(command, text, packages, hotbay, tmp_path):
@@ -171,7 +171,7 @@ async def test_fail_closed_plugin_is_disabled_by_force_only(command, text, packa
     async with command(config=closed + NO_STEPS) as run:
         await run.live(1)
         refused = await hotbay("disable sample")
-        assert (refused.code, "--force" in refused.err) == (78, True)
+        assert (refused.code, "--force" in refused.err) == (1, True)
         assert (await run.client.chat()).status == 200
         assert (await hotbay("disable sample --force")).code == 0
         await run.wait_for(in_phase("disabled"))

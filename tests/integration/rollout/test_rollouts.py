@@ -5,6 +5,7 @@ Steps are shortened; what decides is the same. Bindings get a deadline of 5 s wh
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -163,6 +164,44 @@ async def test_lock_file_that_a_reload_names_first_waits_for_apply(host, text, p
         await bay.wait_for(lambda: any(c.rev == 2 for c in bay.host._supervisor.facts("sample").candidates))
         assert [line.rev for line in world(bay).all(Locked)] == [1]
         assert (bay.live()["rev"], bay.plugin()["phase"]) == (1, "live")
+
+
+@pytest.mark.parametrize("command", ["abort", "rollback"])
+async def test_what_an_operator_ended_is_in_quarantine_when_the_command_answers(
+    host, text, packages, tmp_path, command
+):
+    """A host that is killed just then begins it no more."""
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    async with host(config=PATIENT + LONG_GUARD) as bay:
+        manifest = bay.publish(text.scorer("v2"), rev=2)
+        await bay.wait_for(lambda: bay.plugin()["phase"] == "guard")
+        if command == "abort":
+            await bay.operations.rollout("sample", "abort", "me")
+        else:
+            await bay.operations.rollback("sample", "me")
+        assert world(bay).get(Quarantine, manifest.digest) is not None
+        assert [entry.rev for entry in world(bay).all(History)][-1] == 1
+
+
+async def test_abort_that_the_world_does_not_take_is_done_and_told_and_written_later(
+    host, text, packages, tmp_path, state_dir
+):
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    async with host(config=PATIENT + LONG_GUARD) as bay:
+        before = bay.live()
+        manifest = bay.publish(text.scorer("v2"), rev=2)
+        await bay.wait_for(lambda: bay.plugin()["phase"] == "guard")
+        file, aside = state_dir / "world.db", state_dir / "aside"
+        await bay.wait_for(lambda: len(world(bay).all(History)) == 2)
+        file.rename(aside)
+        with pytest.raises(HostError, match=r"abort of sample is done, and .*world\.db was deleted") as told:
+            await bay.operations.rollout("sample", "abort", "me")
+        assert told.value.code == "UNAVAILABLE"
+        assert bay.live()["pid"] == before["pid"], "it goes back whatever the world takes"
+        assert any("world.db was deleted" in problem for problem in bay.status()["problems"])
+        aside.rename(file)
+        await bay.wait_for(lambda: world(bay).get(Quarantine, manifest.digest))
+        await bay.wait_for(lambda: not any("world.db" in problem for problem in bay.status()["problems"]))
 
 
 async def test_operator_aborts_promotes_and_clears(host, text, packages, tmp_path):
@@ -374,3 +413,30 @@ async def test_quarantine_that_ends_lets_the_version_be_tried_again_by_itself(ho
         assert bay.live()["rev"] == 1
         await bay.rev_is_live(2)
         assert time.time_ns() / 1e9 >= ends_s
+
+
+async def test_rollback_and_pin_run_what_ran_though_other_content_has_its_revision_by_now(
+    host, text, packages, tmp_path
+):
+    """The other content comes first by its digest, which is what counts where nothing of a revision ran."""
+    packages.make(tmp_path / "packages" / "v1", text.scorer("v1"))
+    async with host(config=PATIENT + NO_STEPS) as bay:
+        ran = bay.publish(text.scorer("v2"), rev=2)
+        await bay.rev_is_live(2)
+        bay.publish(text.scorer("v3"), rev=3)
+        await bay.rev_is_live(3)
+        for n in range(100):
+            other = packages.make(tmp_path / "made" / f"other{n}", text.scorer(f"other{n}"), rev=2)
+            if other.digest < ran.digest:
+                break
+        shutil.move(tmp_path / "made" / f"other{n}", tmp_path / "packages" / "other")
+        await bay.wait_for(lambda: (bay.error() or {}).get("code") == "DIGEST_CONFLICT")
+        assert (bay.error()["digest"], bay.error()["message"].count(other.digest)) == (other.digest, 1)
+        assert (await bay.operations.rollback("sample", "me"))["digest"] == ran.digest
+        await bay.rev_is_live(2)
+        assert bay.live()["digest"] == ran.digest
+        assert (await bay.client.chat()).text == "v2"
+        await bay.operations.unpin("sample", "me")
+        await bay.rev_is_live(3)
+        await bay.operations.pin("sample", digest=other.digest, who="me")
+        await bay.wait_for(lambda: bay.live()["digest"] == other.digest)

@@ -66,7 +66,7 @@ def test_figures_have_distinct_ids_and_those_with_goals_are_goals_of_this_releas
     assert {figure.id for figure in FIGURES if figure.goal} == {
         "G1", "G2", "G3", "G4", "G4p99", "G5", "G6", "G13", "G15", "G15mem",
         "G19", "G19fail", "G19deg", "G20", "G20fds", "G20thr", "G20task", "G20kids",
-        "L13", "L17", "L17late", "R15", "R15full",
+        "G18", "G18own", "G18host", "G18most", "L13", "L17", "L17late", "M14", "R15", "R15full",
     }  # fmt: skip
 
 

@@ -25,6 +25,14 @@ def test_a_data_column_is_a_figure_when_the_type_consumes_it() -> None:
     assert dict(row.figures) == {"Prefix.share": 0.5, "total": 1}
 
 
+def test_an_attribute_is_a_figure_by_its_whole_name() -> None:
+    (row,) = read_endpoints("a: {attribute.gpu.load: 3, waiting: 1}", file="f", data=())
+    assert dict(row.figures) == {"attribute.gpu.load": 3, "endpoint.waiting": 1}
+    for wrong in ("attribute.", "attribute.a b", "gpu.load"):
+        (found,) = problems(read_endpoints, f"a: {{{wrong}: 3}}", data=())
+        assert "no figure of an endpoint" in found
+
+
 def test_every_wrong_figure_is_told_with_its_place() -> None:
     text = "a: {wating: 1, waiting: x, kv_usage: true}\nb: 3\n"
     found = problems(read_endpoints, text, data=())

@@ -6,6 +6,7 @@ import sys
 import tomllib
 
 import pytest
+from hotbay.authoring.data_templates import DATA_BODIES
 from hotbay.authoring.inputs import read_requests
 from hotbay.authoring.scaffold import POINTS, check_name, names_of, project_files
 from hotbay.errors import InputError
@@ -71,7 +72,11 @@ def test_every_name_makes_a_project_that_can_be_read(name: str, point: str) -> N
     assert tomllib.loads(files["pyproject.toml"])["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
         names.module
     ]
-    assert read_requests(files["request.json"], file="request.json", headers={})
+    assert project.data_types == (project.types if point in DATA_BODIES else ())
+    assert ("request.json" in files) is (point not in DATA_BODIES)
+    if "request.json" in files:
+        assert read_requests(files["request.json"], file="request.json", headers={})
+    assert "$" not in "".join(text for path, text in files.items() if path != "README.md")
     for path, text in files.items():
         assert not path.startswith("/")
         assert ".." not in path

@@ -122,6 +122,9 @@ def test_markup_in_a_plugins_error_is_shown_as_it_is(answering, capsys):
     ("error", "code"),
     [
         (InputError([Problem("C", "m")]), 78),
+        (InputError([Problem("UNKNOWN_PLUGIN", "there is no plugin 'p'")]), 78),
+        (InputError([Problem("UNAVAILABLE", "nothing to abort: p is live")]), 1),
+        (InputError([Problem("RESOURCE_EXHAUSTED", "cannot be read now: Too many open files")]), 1),
         (PackageError("C", "m"), 1),
         (PluginFault("C", "m"), 1),
         (CapacityError("C", "m"), 1),

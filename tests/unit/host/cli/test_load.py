@@ -44,9 +44,11 @@ def test_c09_a_file_that_was_emptied_is_refused_while_the_host_runs(file):
 
 
 BAD_LAYER = PICKER.replace("queue-scorer", "file-discovery") + "dataLayer: {discovery: {pluginRef: file-discovery}}\n"
+LISTED = "{type: static-discovery, parameters: {endpoints: [{name: a, address: nowhere, port: 1}]}}"
+BAD_LIST = PICKER.replace("{type: queue-scorer}", LISTED) + "dataLayer: {discovery: {pluginRef: static-discovery}}\n"
 
 
-@pytest.mark.parametrize("text", [PICKER + "plugin: []\n", BAD_LAYER], ids=["typo", "parameters"])
+@pytest.mark.parametrize("text", [PICKER + "plugin: []\n", BAD_LAYER, BAD_LIST], ids=["typo", "parameters", "list"])
 def test_validate_reads_the_scheduling_that_a_host_would_run_with(file, capsys, text):
     file(text, "picker.yaml")
     named = file(HOST + "scheduling: {file: picker.yaml}\n")

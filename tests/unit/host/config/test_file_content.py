@@ -1,5 +1,6 @@
 """Identity of what was found in a file."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ def test_text_of_what_cannot_be_read_is_refused_with_the_reason_and_the_hint():
     (problem,) = refused.value.problems
     assert (problem.code, problem.place, problem.hint) == ("CONFIG_INVALID", Place("p.yaml"), "check its name")
     assert problem.message == "cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_host_without_a_free_descriptor_is_no_fault_of_the_file(number):
+    with pytest.raises(InputError, match=r"p\.yaml: RESOURCE_EXHAUSTED: cannot be read now: Too many") as refused:
+        FileContent(PATH, None, "Too many open files", number).text(hint="check its name")
+    assert "ulimit -n" in refused.value.hint
 
 
 def test_text_is_what_the_bytes_say():

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from hotbay.config.host_config import host_config_schema, load_host_config
 from hotbay.config.host_fields import EndpointUrl, ListenAddress
+from hotbay.datalayer.freshness import ATTRIBUTE_PREFIX, FRESHNESS_FIELDS
 from hotbay.errors import InputError, Place
 from hypothesis import given
 from hypothesis import strategies as st
 
 PIN = "a revision such as 7, or a digest such as sha256:<64 hex digits>"
+AGING = "waiting, running, kv_usage, lora, cache, or attribute.NAME"
 REMOTE = "https://HOST/PATH, or http:// for a loopback address"
 
 
@@ -22,6 +24,20 @@ def test_empty_text_gives_the_defaults(host):
     assert [source.name for source in config.sources] == ["bundled"]
     assert config.isolation.level == "none"
     assert config.scrape.interval_s == 0.05
+    freshness = config.freshness
+    assert (freshness.stale_after_s, freshness.fields, freshness.policy, freshness.failures) == (2, {}, "unknown", 3)
+
+
+def test_freshness_is_read_with_limits_by_field(host):
+    given = "{stale_after: 500ms, fields: {lora: 10s, attribute.gpu/0.temp: 1m}, policy: ignore, failures: 1000}"
+    freshness = host(f"freshness: {given}").freshness
+    assert freshness.stale_after_s == 0.5
+    assert freshness.fields == {"lora": 10, "attribute.gpu/0.temp": 60}
+    assert (freshness.policy, freshness.failures) == ("ignore", 1000)
+
+
+def test_fields_that_may_have_a_limit_are_those_that_age():
+    assert f"{', '.join(FRESHNESS_FIELDS)}, or {ATTRIBUTE_PREFIX}NAME" == AGING
 
 
 def _state_dir(environment, *, is_root=False):
@@ -180,6 +196,13 @@ def test_what_this_release_does_not_carry_out_is_refused_as_that(host_problems, 
         ("endpoints: [{url: 'http://a', state: up}]", "'active' or 'cordoned'", "the text 'up'"),
         ("bindings: {a: {neutral: 1.5}}", "less than or equal to 1", "the number 1.5"),
         ("scrape: {interval: 10ms}", "greater than or equal to 0.05", "the number 0.01"),
+        ("freshness: {stale_after: 0s}", "greater than 0", "the number 0.0"),
+        ("freshness: {fields: {queue: 1s}}", f"one of {AGING}", "the text 'queue'"),
+        ("freshness: {fields: {attribute.: 1s}}", f"one of {AGING}", "the text 'attribute.'"),
+        ("freshness: {fields: {lora: 0s}}", "greater than 0", "the number 0.0"),
+        ("freshness: {policy: saturated}", "'unknown' or 'ignore'", "the text 'saturated'"),
+        ("freshness: {failures: 0}", "greater than or equal to 1", "the number 0"),
+        ("freshness: {failures: 1001}", "less than or equal to 1000", "the number 1001"),
         ("state_dir: ~/x", "a path", "the text '~/x'"),
         ("packages: [{id: a/b}]", "a name of letters, digits, '.', '_' and '-'", "the text 'a/b'"),
         ("kind: EndpointPickerConfig", "'HostConfig'", "the text 'EndpointPickerConfig'"),

@@ -1,14 +1,6 @@
 """EndpointPickerConfig: what is read, the reference's cases, and problems with their places."""
 
 import pytest
-from hotbay.config.data_parameters import (
-    DataParameters,
-    FileDiscovery,
-    MetricsSource,
-    read_data_layer,
-    read_file_discovery,
-    read_metrics_source,
-)
 from hotbay.config.picker_config import DEFAULT_TEXT, load_picker_config
 from hotbay.errors import InputError, Place
 from hypothesis import given
@@ -225,48 +217,13 @@ def test_equal_contents_are_equal_wherever_they_stand(picker):
     assert picker("plugins: [{type: a}]") != picker("plugins: [{type: a, parameters: {x: 1}}]")
 
 
-DATA = "plugins:\n- {name: d, type: file-discovery, parameters: %s}\ndataLayer: {discovery: {pluginRef: d}, sources: [{pluginRef: d, extractors: [{pluginRef: d}]}]}"
-
-
 def test_data_layer_is_read(picker):
-    config = picker(DATA % "{path: e.yaml, watchFile: true}")
+    config = picker(
+        "plugins: [{name: d, type: file-discovery}]\n"
+        "dataLayer: {discovery: {pluginRef: d}, sources: [{pluginRef: d, extractors: [{pluginRef: d}]}]}"
+    )
     assert config.data_layer.discovery.ref == "d"
     assert [(s.source.ref, [e.ref for e in s.extractors]) for s in config.data_layer.sources] == [("d", ["d"])]
-    assert read_file_discovery(config, config.plugins[0]) == FileDiscovery("e.yaml", watch_file=True)
-
-
-@pytest.mark.parametrize("parameters", ["{}", "{path: ''}", "{path: e, watchFile: yes}", "{path: e, wathFile: true}"])
-def test_parameters_of_file_discovery_are_strict(picker, parameters):
-    config = picker(DATA % parameters)
-    with pytest.raises(InputError) as caught:
-        read_file_discovery(config, config.plugins[0])
-    assert caught.value.problems[0].place.line == 4
-
-
-def test_parameters_of_metrics_source_are_read(picker):
-    config = picker(DATA % "{path: /m, port: '9000', interval: 100ms}")
-    assert read_metrics_source(config, config.plugins[0]) == MetricsSource("/m", 9000, 0.1)
-    config = picker(DATA % "{scheme: http}")
-    assert read_metrics_source(config, config.plugins[0]) == MetricsSource("/metrics", None, None)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "code"),
-    [
-        ("{scheme: https}", "CONFIG_INVALID"),
-        ("{insecureSkipVerify: true}", "NOT_SUPPORTED"),
-        ("{path: metrics}", "CONFIG_INVALID"),
-        ("{port: 0}", "CONFIG_INVALID"),
-        ("{port: abc}", "CONFIG_INVALID"),
-        ("{interval: 10ms}", "CONFIG_INVALID"),
-        ("{interval: 1}", "CONFIG_INVALID"),
-    ],
-)
-def test_parameters_of_metrics_source_are_strict(picker, parameters, code):
-    config = picker(DATA % parameters)
-    with pytest.raises(InputError) as caught:
-        read_metrics_source(config, config.plugins[0])
-    assert [p.code for p in caught.value.problems] == [code]
 
 
 _KEYS = st.sampled_from(
@@ -290,47 +247,3 @@ def test_no_content_raises_anything_but_input_error(value):
     names = [plugin.name for plugin in config.plugins]
     assert len(set(names)) == len(names)
     assert {r.ref for profile in config.profiles for r in profile.plugins} <= set(names)
-
-
-LAYER = """
-plugins:
-- {name: found, type: file-discovery, parameters: {path: e.yaml}}
-- {name: metrics, type: metrics-data-source, parameters: {path: /m, port: 9}}
-- {name: core, type: core-metrics-extractor}
-- {name: other, type: queue-scorer}
-dataLayer: """
-
-
-def test_data_layer_reads_what_it_refers_to(picker):
-    config = picker(
-        LAYER + "{discovery: {pluginRef: found}, sources: [{pluginRef: metrics, extractors: [{pluginRef: core}]}]}"
-    )
-    assert read_data_layer(config) == DataParameters(FileDiscovery("e.yaml", False), MetricsSource("/m", 9, None))
-    assert read_data_layer(picker(LAYER + "{injectDefaults: true}")) == DataParameters(None, None)
-
-
-@pytest.mark.parametrize(
-    ("layer", "path"),
-    [
-        ("{discovery: {pluginRef: other}}", "dataLayer.discovery.pluginRef"),
-        ("{sources: [{pluginRef: other}]}", "dataLayer.sources[0].pluginRef"),
-        (
-            "{sources: [{pluginRef: metrics, extractors: [{pluginRef: other}]}]}",
-            "dataLayer.sources[0].extractors[0].pluginRef",
-        ),
-        ("{sources: [{pluginRef: metrics}, {pluginRef: metrics}]}", "dataLayer.sources[1]"),
-        ("{injectDefaults: false}", "dataLayer.injectDefaults"),
-    ],
-)
-def test_c26_what_the_data_layer_would_ignore_is_refused(picker, layer, path):
-    with pytest.raises(InputError) as caught:
-        read_data_layer(picker(LAYER + layer))
-    (problem,) = caught.value.problems
-    assert (problem.path, problem.place.line) == (path, 9)
-
-
-@pytest.mark.parametrize("path", ["/m x", "/m\\r\\nx: y", "/ü", "/" + "a" * 1024])
-def test_path_of_metrics_can_stand_in_a_request_line(picker, path):
-    config = picker(f'plugins: [{{type: metrics-data-source, parameters: {{path: "{path}"}}}}]')
-    with pytest.raises(InputError):
-        read_metrics_source(config, config.plugins[0])

@@ -121,3 +121,15 @@ def test_declared_columns_fields_and_data_cross_and_no_others() -> None:
     assert set(requests[3]) == {"request.prompt", "request.prompt_hashes/16"}
     assert isinstance(requests[4], dict)
     assert {name: len(raw) for name, raw in requests[4].items()} == {"K.a": 24}
+
+
+def test_attributes_are_columns_of_the_view_and_no_fields_of_requests() -> None:
+    reads = ("attribute.gpu.load", "attribute.odd/i64", "endpoint.block_size", "request.model")
+    _, view, _, requests = probe("score", reads=reads).arguments(Shape(1, 3), 5)
+    assert isinstance(view, list)
+    assert isinstance(requests, list)
+    assert view[4] == {
+        "attribute.gpu.load": struct.pack("<3f", 0.5, 0.5, 0.5),
+        "endpoint.block_size": struct.pack("<3q", 16, 16, 16),
+    }
+    assert requests[3] == {"request.model": ["model"]}

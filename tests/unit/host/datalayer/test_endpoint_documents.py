@@ -8,7 +8,6 @@ from hotbay.datalayer.endpoint import Delete, EndpointMetadata, EndpointState, U
 from hotbay.datalayer.endpoint_documents import (
     EndpointFile,
     configured_endpoints,
-    merge_sources,
     read_endpoints,
     with_last_good,
 )
@@ -153,29 +152,38 @@ def test_of_two_entries_with_one_id_the_last_wins_with_a_warning_naming_both_lin
     assert "lines 2 and 3" in str(file.warnings[0])
 
 
-def test_s23_one_server_named_twice_gets_one_share_and_the_warning_names_both() -> None:
-    file = read("endpoints:\n- {name: a, address: 10.0.0.1, port: 1}\n- {name: b, address: 10.0.0.1, port: 1}\n")
-    merged, warnings = merge_sources([("endpoints.yaml", file.endpoints)])
-    assert merged == (endpoint("a", port=1),)
-    assert "'default/a'" in str(warnings[0])
-    assert "'default/b'" in str(warnings[0])
+def rank(number: int, port: int) -> EndpointMetadata:
+    return EndpointMetadata(f"default/a-rank-{number}", f"a-rank-{number}", "10.0.0.1", port, rank_index=number)
 
 
-def test_s23_one_server_in_two_sources_gets_one_share_and_the_warning_names_both() -> None:
-    merged, warnings = merge_sources(
-        [
-            ("the host configuration", [endpoint("a"), endpoint("b", "::ffff:10.0.0.9")]),
-            (
-                "endpoints.yaml",
-                [endpoint("c"), endpoint("d", "10.0.0.9"), endpoint("b", "10.0.0.7"), endpoint("e", port=1)],
-            ),
-        ]
-    )
-    assert [e.name for e in merged] == ["a", "b", "e"]
-    assert len(warnings) == 3
-    for warning in warnings:
-        assert "the host configuration" in str(warning)
-        assert "endpoints.yaml" in str(warning)
+def test_ports_of_one_server_are_its_ranks() -> None:
+    file = read("endpoints: [{name: a, address: 10.0.0.1, ports: [8001, '8000']}]")
+    assert file == EndpointFile((rank(0, 8001), rank(1, 8000)))
+
+
+def test_s26_a_port_that_is_taken_away_takes_its_rank_with_it() -> None:
+    (left,) = read("endpoints: [{name: a, address: 10.0.0.1, ports: [8001]}]").endpoints
+    assert left == rank(0, 8001)
+
+
+@pytest.mark.parametrize(
+    ("ports", "path"),
+    [
+        ("ports: []", "endpoints[0].ports"),
+        ("ports: 8000", "endpoints[0].ports"),
+        ("ports: [1, 2, 3, 4, 5, 6, 7, 8, 9]", "endpoints[0].ports"),
+        ("ports: [8000, 8000]", "endpoints[0].ports"),
+        ("ports: [8000, 0]", "endpoints[0].ports[1]"),
+        ("port: 8000, ports: [8000]", "endpoints[0].ports"),
+    ],
+)
+def test_ports_that_cannot_be_used_are_refused(ports: str, path: str) -> None:
+    file = read(f"endpoints: [{{name: a, address: 10.0.0.1, {ports}}}]")
+    assert ([problem.path for problem in file.problems], file.endpoints) == ([path], ())
+
+
+def test_eight_ports_are_accepted() -> None:
+    assert len(read("endpoints: [{name: a, address: 10.0.0.1, ports: [1, 2, 3, 4, 5, 6, 7, 8]}]").endpoints) == 8
 
 
 def reload(before: str, after: str) -> list[str]:
@@ -198,6 +206,21 @@ def test_an_invalid_entry_that_is_new_has_no_last_good_form() -> None:
 def test_while_a_refused_entry_has_no_name_nothing_is_taken_away() -> None:
     after = "endpoints: [{name: ep1, address: 10.0.0.1, port: 9}, {address: 10.0.0.2, port: 2}]"
     assert reload(TWO, after) == ["default/ep1@9", "default/ep2@2"]
+
+
+@pytest.mark.parametrize("bad", ["ports: [x]", "port: x"])
+def test_an_entry_with_ports_that_became_invalid_keeps_all_its_ranks(bad: str) -> None:
+    before = "endpoints: [{name: a, address: 10.0.0.1, ports: [1, 2]}]"
+    after = f"endpoints: [{{name: a, address: 10.0.0.1, {bad}}}]"
+    assert reload(before, after) == ["default/a-rank-0@1", "default/a-rank-1@2"]
+
+
+def test_entries_may_stand_deeper_in_a_document() -> None:
+    document = load_document("a:\n- endpoints: [{name: x, address: 10.0.0.1, port: 0}]\n", file="f.yaml")
+    (problem,) = read_endpoints(document, ("a", 0)).problems
+    assert (problem.path, problem.place.line if problem.place else 0) == ("a[0].endpoints[0].port", 2)
+    with pytest.raises(InputError, match=r"f\.yaml:2:3: CONFIG_INVALID: a\[0\]\.endpoints: not a list of endpoints"):
+        read_endpoints(load_document("a:\n- {}\n", file="f.yaml"), ("a", 0))
 
 
 def test_a_good_entry_beside_a_refused_one_of_its_id_holds() -> None:

@@ -1,12 +1,15 @@
-"""Reading Prometheus text pages."""
+"""Reading metrics pages: Prometheus' text form and OpenMetrics."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
-from hotbay.datalayer.exposition import MAX_LINE_BYTES, MAX_WANTED_LINES, ExpositionError, PageReader
+from hotbay.datalayer.exposition import MAX_LINE_BYTES, ExpositionError, Form, PageMemory, PageReader, form_of
+from hotbay.datalayer.line_search import MAX_LINES
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 PAGES = Path(__file__).parents[3] / "data" / "metrics"
@@ -143,10 +146,90 @@ def test_a_line_may_have_its_longest_length_and_no_more() -> None:
 
 
 def test_wanted_lines_may_have_their_largest_number_and_no_more() -> None:
-    lines = [b'a{l="%d"} 1\n' % number for number in range(MAX_WANTED_LINES + 1)]
-    assert len(PageReader(["a"]).read(b"".join(lines[1:])).samples["a"]) == MAX_WANTED_LINES
-    with pytest.raises(ExpositionError, match="4097 lines"):
+    lines = [b'a{l="%d"} 1\n' % number for number in range(MAX_LINES + 1)]
+    assert len(PageReader(["a"]).read(b"".join(lines[1:])).samples["a"]) == MAX_LINES
+    with pytest.raises(ExpositionError, match="more than 4096 lines"):
         PageReader(["a"]).read(b"".join(lines))
+
+
+OPENMETRICS = (
+    "# TYPE a gauge\n"
+    'a{l="x"} 1.5 1700000000.123\n'
+    "# TYPE b counter\n"
+    'b_total 7 # {trace_id="q"} 0.5 1700000000.5\n'
+    'b_total{l="y"} 8 1700000001 # {t="# }\\""} 1\n'
+    "# EOF\n"
+)
+
+
+def test_openmetrics_is_read_past_times_and_exemplars_as_by_prometheus_client() -> None:
+    expected = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in openmetrics_families(re.sub('b_total{l="y"}.*\n', "", OPENMETRICS))
+        for sample in family.samples
+    }
+    page = PageReader(["a", "b_total"]).read(OPENMETRICS.encode(), Form.OPENMETRICS)
+    read = {(name, tuple(sorted(s.labels.items()))): s.value for name, series in page.samples.items() for s in series}
+    assert read == expected | {("b_total", (("l", "y"),)): 8.0}
+    assert page.bad_lines == 0
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [OPENMETRICS[: -len("# EOF\n")], OPENMETRICS[:-2], OPENMETRICS[:30], "", OPENMETRICS + "\n", "a 1\n# EOF x\n"],
+)
+def test_openmetrics_without_its_end_is_no_page(cut: str) -> None:
+    with pytest.raises(ExpositionError, match="# EOF") as caught:
+        PageReader(["a"]).read(cut.encode(), Form.OPENMETRICS)
+    assert caught.value.reason == "truncated"
+
+
+@pytest.mark.parametrize("end", ["# EOF\n", "# EOF", "# EOF\r\n"])
+def test_the_end_of_openmetrics_may_lack_its_line_feed(end: str) -> None:
+    assert PageReader(["a"]).read(f"a 2\n{end}".encode(), Form.OPENMETRICS).samples["a"][0].value == 2.0
+    assert not PageReader(["a"]).read(end.encode(), Form.OPENMETRICS).samples
+
+
+def test_a_page_that_ends_as_openmetrics_is_read_so_whatever_its_content_type_says() -> None:
+    line = b'a_bucket{le="1"} 3 # {trace_id="x"} 0.5\n'
+    assert PageReader(["a_bucket"]).read(line + b"# EOF\n").samples["a_bucket"][0].value == 3.0
+    assert PageReader(["a_bucket"]).read(line).bad_lines == 1
+
+
+@pytest.mark.parametrize("bad", ["a 1 x", "a 1 NaN", "a 1 2 3", "a 1 # x", "a 1 # {} x", "a 1 2 # {", "a 1 # {} 1 2 3"])
+def test_m02_a_bad_line_of_openmetrics_costs_only_itself(bad: str) -> None:
+    page = PageReader(["a", "b", "c"]).read(f"b 1\n{bad}\nc 2\n# EOF\n".encode(), Form.OPENMETRICS)
+    assert {name: series[0].value for name, series in page.samples.items()} == {"b": 1.0, "c": 2.0}
+    assert page.bad_lines == 1
+
+
+@pytest.mark.parametrize(
+    ("content_type", "form"),
+    [
+        (b"", Form.TEXT),
+        (b"text/plain; version=0.0.4", Form.TEXT),
+        (b"text/plain; version=1.0.0; charset=utf-8", Form.TEXT),
+        (b"application/openmetrics-text; version=1.0.0; charset=utf-8", Form.OPENMETRICS),
+    ],
+)
+def test_the_content_type_names_the_form(content_type: bytes, form: Form) -> None:
+    assert form_of(content_type) is form
+
+
+def test_a_label_name_in_quotes_is_read() -> None:
+    (sample,) = PageReader(["a"]).read(b'a{"model.name"="x",b="y"} 1\n').samples["a"]
+    assert sample.labels == {"model.name": "x", "b": "y"}
+
+
+def test_with_a_memory_wanted_lines_that_did_not_change_give_the_very_same_page() -> None:
+    reader, memory = PageReader(["a"]), PageMemory()
+    first = reader.read(b"a 1\nb 1\n", memory=memory)
+    assert reader.read(b"a 1\nb 2\n", memory=memory) is first
+    assert reader.read(b"a 2\nb 2\n", memory=memory).samples["a"][0].value == 2.0
+    assert reader.read(b"a 2\n# EOF\n", Form.OPENMETRICS, memory).samples["a"][0].value == 2.0
+    with pytest.raises(ExpositionError):
+        reader.read(b"<html>", memory=memory)
+    assert reader.read(b"a 1\n", memory=memory).samples["a"][0].value == 1.0
 
 
 @given(st.binary() | st.text(alphabet='a{}b="\\,\n\r\t #1e+.N').map(str.encode))
@@ -160,6 +243,44 @@ def test_no_bytes_raise_anything_but_the_modules_own_error(body: bytes) -> None:
 
 label_names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]*", fullmatch=True)
 label_values = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+values = st.floats(allow_nan=False) | st.integers(-(10**18), 10**18).map(float)
+series = st.dictionaries(st.sampled_from(["l", "_m", "n0"]), st.text(max_size=8), max_size=3)
+families = st.dictionaries(
+    st.sampled_from(["a", "ab", "b", "c0"]),
+    # Of a series that stands twice the last one counts here, and prometheus_client keeps the first one of OpenMetrics.
+    st.lists(st.tuples(series, values), min_size=1, max_size=3, unique_by=lambda it: frozenset(it[0].items())),
+)
+
+
+def escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def lines_of(name: str, samples: list[tuple[dict[str, str], float]], spelling: str) -> str:
+    return "".join(
+        f"{name}{'{' + ','.join(f'{k}={chr(34)}{escaped(v)}{chr(34)}' for k, v in labels.items()) + '}' if labels else ''}"
+        f" {format(value, spelling)}\n"
+        for labels, value in samples
+    )
+
+
+@given(families, st.sampled_from(["r", ".17g", ".17e", ".17E"]), st.booleans())
+def test_generated_pages_read_as_prometheus_client_reads_them(
+    wanted: dict[str, list[tuple[dict[str, str], float]]], spelling: str, openmetrics: bool
+) -> None:
+    spelling = "" if spelling == "r" else spelling
+    page = "".join(f"# TYPE {name} gauge\n{lines_of(name, samples, spelling)}" for name, samples in wanted.items())
+    families_of, end = (openmetrics_families, "# EOF\n") if openmetrics else (text_string_to_metric_families, "")
+    expected: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+    for family in families_of(page + end):
+        for sample in family.samples:
+            expected.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    form = Form.OPENMETRICS if openmetrics else Form.TEXT
+    read = PageReader(wanted).read((page + end).encode(), form)
+    assert read.bad_lines == 0
+    assert {name: {frozenset(s.labels.items()): s.value for s in it} for name, it in read.samples.items()} == expected
 
 
 @given(st.dictionaries(label_names, label_values), st.floats(allow_nan=False))

@@ -5,19 +5,19 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.engines import (
-    ENGINE_LABELS,
-    ENGINES,
-    Spec,
-    SpecSyntaxError,
-    detect_engine,
-    engine_of_labels,
-    named_metric,
-    parse_spec,
+from hotbay.config.engine_parameters import (
+    BUILT_IN_ENGINES,
+    DEFAULT_LABEL_KEY,
+    CustomMetric,
+    EngineMapping,
+    EngineParameters,
 )
+from hotbay.config.metric_specs import MetricSpec
+from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.engines import ENGINES, LEGACY_ENGINE_LABEL, EngineSet
 from hotbay.datalayer.exposition import ExpositionError
-from hotbay.datalayer.extraction import Extraction, extract
+from hotbay.datalayer.extraction import EndpointMemory, MetricsPage, MetricsReader
+from hotbay.datalayer.page_text import PageText
 from hotbay.datalayer.store import EndpointStore
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,10 +25,21 @@ from hypothesis import strategies as st
 PAGES = Path(__file__).parents[3] / "data" / "metrics"
 VLLM = (PAGES / "vllm-0.32.0-metrics.txt").read_bytes()
 LLAMACPP = (PAGES / "llamacpp-metrics.txt").read_bytes()
+ENGINE_LABELS = (DEFAULT_LABEL_KEY, LEGACY_ENGINE_LABEL)
+READER = MetricsReader(EngineSet())
+
+
+def extract(body: bytes, labels: dict[str, str]) -> MetricsPage:
+    return READER.read(PageText.of(body), labels)
+
+
+def extract_with(parameters: EngineParameters, body: bytes, labels: dict[str, str] | None = None) -> MetricsPage:
+    return MetricsReader(EngineSet(parameters)).read(PageText.of(body), labels or {})
 
 
 def test_the_page_of_a_real_vllm_gives_exactly_its_values() -> None:
-    assert extract(VLLM, {}) == Extraction(
+    assert extract(VLLM, {}) == MetricsPage(
+        "vllm",
         Metrics(
             waiting=0.0,
             running=0.0,
@@ -38,7 +49,7 @@ def test_the_page_of_a_real_vllm_gives_exactly_its_values() -> None:
             num_blocks=65_536,
             model="tiny",
             engine="vllm",
-        )
+        ),
     )
 
 
@@ -60,7 +71,7 @@ def test_the_page_of_a_busy_vllm_gives_exactly_its_values() -> None:
 
 
 def test_the_page_of_a_real_llama_cpp_gives_exactly_its_values_and_leaves_the_rest_unknown() -> None:
-    assert extract(LLAMACPP, {}) == Extraction(Metrics(waiting=0.0, running=0.0, engine="llamacpp"))
+    assert extract(LLAMACPP, {}) == MetricsPage("llamacpp", Metrics(waiting=0.0, running=0.0, engine="llamacpp"))
 
 
 def test_llama_cpp_processing_is_running_and_deferred_is_waiting() -> None:
@@ -94,7 +105,7 @@ def test_each_engine_is_read_by_its_mapping_with_a_label_or_without(engine: str,
     metrics = extraction.metrics
     assert (extraction.missing, extraction.invalid) == ((), ())
     assert (metrics.engine, metrics.waiting, metrics.running) == (engine, 1.0, 2.0)
-    if ENGINES[engine].cache:
+    if ENGINES[engine].cache or ENGINES[engine].gauges:
         assert (metrics.kv_usage, metrics.block_size, metrics.num_blocks) == (0.5, 16, 10)
         assert metrics.kv_capacity_tokens == 160
 
@@ -114,22 +125,28 @@ def test_each_engine_is_read_by_its_mapping_with_a_label_or_without(engine: str,
 def test_the_label_names_the_engine_and_its_older_spelling_stands_back(
     labels: dict[str, str], engine: str | None
 ) -> None:
-    assert engine_of_labels(labels) == engine
+    assert EngineSet().labelled(labels) == engine
 
 
 def test_a_page_that_gives_no_engine_away_is_read_by_the_default_mapping() -> None:
-    assert detect_engine(b"process_open_fds 3\n") is None
+    assert EngineSet().detected(PageText.of(b"process_open_fds 3\n")) is None
     extraction = extract(b"process_open_fds 3\n", {})
     assert extraction.missing == ("waiting", "running", "kv_usage", "cache")
     assert extraction.metrics == Metrics()
 
 
 def test_a_field_is_named_with_the_metric_that_it_is_read_from() -> None:
-    assert named_metric("vllm", "cache") == "cache (vllm:cache_config_info)"
-    assert named_metric("vllm", "kv_usage") == "kv_usage (vllm:kv_cache_usage_perc)"
-    assert named_metric(None, "waiting") == "waiting (vllm:num_requests_waiting)"
-    assert named_metric("trtllm-serve", "block_size") == "block_size (trtllm_kv_cache_tokens_per_block)"
-    assert named_metric("vllm", "else") == "else"
+    parameters = EngineParameters(custom=(CustomMetric("queue.depth", MetricSpec("depth", (("kind", "a"),))),))
+    engines = EngineSet(parameters)
+    assert engines.metric("vllm", "cache") == "cache (vllm:cache_config_info)"
+    assert engines.metric("vllm", "kv_usage") == "kv_usage (vllm:kv_cache_usage_perc)"
+    assert engines.metric("trtllm-serve", "block_size") == "block_size (trtllm_kv_cache_tokens_per_block)"
+    assert engines.metric("vllm", "attribute queue.depth") == 'attribute queue.depth (depth{kind="a"})'
+    assert engines.metric("vllm", "else") == "else"
+
+
+def test_the_configuration_knows_the_built_in_engines() -> None:
+    assert set(BUILT_IN_ENGINES) == set(ENGINES)
 
 
 def test_m13_an_older_spelling_is_read_and_the_newer_one_wins() -> None:
@@ -168,7 +185,7 @@ def test_of_several_lora_series_the_newest_is_true() -> None:
     )
     metrics = extract(VLLM + lora, {}).metrics
     assert metrics.max_active_models == 4.0
-    assert (metrics.active_models, metrics.waiting_models) == (frozenset({"l1", "l2"}), frozenset())
+    assert (metrics.active_models, metrics.waiting_models) == ({"l1": 0, "l2": 0}, {})
 
 
 def test_a_page_without_lora_says_nothing_of_it_and_is_complete() -> None:
@@ -189,24 +206,108 @@ def test_a_capacity_beyond_any_cache_is_unknown() -> None:
     assert extract(page, {}).metrics.kv_capacity_tokens is None
 
 
-@pytest.mark.parametrize(
-    ("text", "spec"),
-    [
-        ("a:b", Spec("a:b")),
-        (" a { } ", Spec("a")),
-        ("a{b=c}", Spec("a", (("b", "c"),))),
-        ('a{ b = "c" , d=e }', Spec("a", (("b", "c"), ("d", "e")))),
-        ('a{b=""}', Spec("a", (("b", ""),))),
-    ],
+MINE = EngineMapping(
+    "mine",
+    queued=MetricSpec("mine_requests", (("state", "queued"),)),
+    running=MetricSpec("mine_requests", (("state", "running"),)),
+    kv_usage=MetricSpec("mine_cache"),
+    cache_info=MetricSpec("mine_info"),
+    block_size_label="tokens",
+    num_blocks_label="blocks",
+    lora=MetricSpec("mine_lora"),
 )
-def test_specs_are_read(text: str, spec: Spec) -> None:
-    assert parse_spec(text) == spec
+MINE_PAGE = (
+    b'mine_requests{state="queued"} 3\nmine_requests{state="running"} 4\nmine_cache 0.5\n'
+    b'mine_info{tokens="16",blocks="10"} 1\n'
+    b'mine_lora{running_lora_adapters="a",waiting_lora_adapters="b",max_lora="4"} 7\n'
+)
 
 
-@pytest.mark.parametrize("text", ["", "1a", "a{b}", "a{b=c", "a{b=c,}", "a{=c}", 'a{b="c}', "a b", "a{{b=c}}"])
-def test_what_is_no_spec_is_refused(text: str) -> None:
-    with pytest.raises(SpecSyntaxError):
-        parse_spec(text)
+@pytest.mark.parametrize("label", ENGINE_LABELS)
+def test_an_engine_of_the_operators_own_is_read_by_its_mapping(label: str) -> None:
+    page = extract_with(EngineParameters(engines=(MINE,)), MINE_PAGE, {label: "Mine"})
+    metrics = page.metrics
+    assert (page.missing, page.invalid, metrics.engine) == ((), (), "mine")
+    assert (metrics.waiting, metrics.running, metrics.kv_usage) == (3.0, 4.0, 0.5)
+    assert (metrics.block_size, metrics.num_blocks, metrics.kv_capacity_tokens) == (16, 10, 160)
+    assert (metrics.active_models, metrics.waiting_models, metrics.max_active_models) == ({"a": 0}, {"b": 0}, 4.0)
+
+
+def test_the_label_may_have_another_key() -> None:
+    parameters = EngineParameters(label_key="engine", engines=(MINE,))
+    assert extract_with(parameters, MINE_PAGE, {"engine": "mine"}).engine == "mine"
+    assert extract_with(parameters, MINE_PAGE, {DEFAULT_LABEL_KEY: "mine"}).engine == "vllm"
+    assert extract_with(parameters, MINE_PAGE, {LEGACY_ENGINE_LABEL: "mine"}).engine == "mine"
+
+
+def test_a_configured_default_is_taken_before_a_guess_and_after_a_label() -> None:
+    parameters = EngineParameters(default_engine="mine", engines=(MINE,))
+    assert extract_with(parameters, VLLM).engine == "mine"
+    assert extract_with(parameters, VLLM, {DEFAULT_LABEL_KEY: "vllm"}).engine == "vllm"
+    assert extract_with(parameters, VLLM, {DEFAULT_LABEL_KEY: "unknown"}).engine == "mine"
+
+
+def test_an_entry_replaces_the_built_in_engine_of_its_name_as_a_whole() -> None:
+    mapping = EngineMapping("vllm", queued=MetricSpec("vllm:num_requests_waiting"))
+    page = extract_with(EngineParameters(engines=(mapping,)), VLLM)
+    assert page.engine == "vllm"
+    assert page.missing == ()
+    assert page.metrics == Metrics(waiting=0.0, engine="vllm")
+
+
+def test_what_is_missing_is_named_all_at_once_and_what_is_there_is_read() -> None:
+    page = extract(b"vllm:num_requests_running 2\n", {})
+    assert page.missing == ("waiting", "kv_usage", "cache")
+    assert page.metrics.running == 2.0
+
+
+def test_custom_metrics_are_sums_over_the_series_that_are_meant() -> None:
+    parameters = EngineParameters(
+        custom=(CustomMetric("errors", MetricSpec("vllm:num_requests_waiting_by_reason")),),
+        engines=(
+            EngineMapping(
+                "mine", custom=(CustomMetric("queued", MetricSpec("mine_requests", (("state", "queued"),))),)
+            ),
+        ),
+    )  # fmt: skip
+    body = (
+        b'vllm:num_requests_waiting_by_reason{reason="a"} 1.5\nvllm:num_requests_waiting_by_reason{reason="b"} 2\n'
+        + MINE_PAGE
+    )
+    assert extract_with(parameters, body).attributes == {"errors": 3.5}
+    own = extract_with(parameters, body, {DEFAULT_LABEL_KEY: "mine"})
+    assert own.attributes == {"errors": 3.5, "queued": 3.0}
+    lacking = extract_with(parameters, b"vllm:num_requests_waiting_by_reason NaN\n", {DEFAULT_LABEL_KEY: "mine"})
+    assert (dict(lacking.attributes), lacking.missing, lacking.invalid) == (
+        {},
+        ("attribute queued",),
+        ("attribute errors",),
+    )
+
+
+def test_families_that_others_want_are_read_in_the_same_pass() -> None:
+    page = MetricsReader(EngineSet(), ["process_open_fds", "nothing"]).read(PageText.of(VLLM), {})
+    assert {name: [s.value for s in series] for name, series in page.samples.items()} == {"process_open_fds": [34.0]}
+    assert page.metrics.engine == "vllm"
+
+
+def test_a_page_that_says_the_same_gives_the_very_same_result() -> None:
+    memory = EndpointMemory()
+    first = READER.read(PageText.of(VLLM), {}, memory=memory)
+    other = VLLM.replace(b"process_open_fds 34.0", b"process_open_fds 3400000.0")
+    assert READER.read(PageText.of(other), {}, memory=memory) is first
+    changed = VLLM.replace(b'running{engine="0",model_name="tiny"} 0.0', b'running{engine="0",model_name="tiny"} 9.0')
+    assert READER.read(PageText.of(changed), {}, memory=memory).metrics.running == 9.0
+
+
+def test_an_endpoint_that_changes_its_engine_is_read_by_the_new_one() -> None:
+    memory = EndpointMemory()
+    assert READER.read(PageText.of(VLLM), {}, memory=memory).engine == "vllm"
+    assert READER.read(PageText.of(LLAMACPP), {DEFAULT_LABEL_KEY: "llamacpp"}, memory=memory).engine == "llamacpp"
+    assert READER.read(PageText.of(VLLM), {}, memory=memory).engine == "vllm"
+    # Without a label it shows with the first page that has nothing of the old one.
+    READER.read(PageText.of(LLAMACPP), {}, memory=memory)
+    assert READER.read(PageText.of(LLAMACPP), {}, memory=memory).engine == "llamacpp"
 
 
 values = st.sampled_from(["0", "-1", "NaN", "+Inf", "1e308", "9e15", "0.5", "x", "", "1e400"])

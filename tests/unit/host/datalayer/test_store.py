@@ -54,7 +54,7 @@ def test_free_rows_at_the_end_are_dropped_and_later_given_again() -> None:
 
 def test_a_reused_row_knows_nothing_of_its_former_endpoint() -> None:
     store = store_of("a", "b")
-    full = Metrics(3.0, 2.0, 0.5, 100, 16, 10, 4.0, frozenset({"x"}), frozenset(), "m", "vllm")
+    full = Metrics(3.0, 2.0, 0.5, 100, 16, 10, 4.0, {"x": 0}, {}, "m", "vllm")
     store.update_metrics("default/a", full, 1.0)
     store.delete("default/a")
     for publish_between in (True, False):
@@ -76,13 +76,11 @@ def test_a_reused_row_knows_nothing_of_its_former_endpoint() -> None:
 
 def test_columns_carry_what_was_reported_in_their_formats() -> None:
     store = store_of("a", "b")
-    store.update_metrics(
-        "default/b", Metrics(3.0, 2.0, 0.5, 160, 16, 10, 4.0, frozenset({"x"}), frozenset({"y"}), "m", "vllm"), 9.5
-    )
+    store.update_metrics("default/b", Metrics(3.0, 2.0, 0.5, 160, 16, 10, 4.0, {"x": 2}, {"y": 0}, "m", "vllm"), 9.5)
     snapshot = store.publish(10.0)
     values = {name.removeprefix("endpoint."): column[1].item() for name, column in snapshot.columns.items()}
-    assert math.isnan(values.pop("healthy"))
     assert values == {
+        "healthy": 1.0,
         "waiting": 3.0,
         "running": 2.0,
         "in_flight": 0.0,
@@ -103,7 +101,7 @@ def test_columns_carry_what_was_reported_in_their_formats() -> None:
         assert snapshot.columns[name].dtype == (np.float32 if code == "f" else np.int64)
     facts = snapshot.facts[1]
     assert facts is not None
-    assert (facts.model, facts.engine, facts.active_models) == ("m", "vllm", frozenset({"x"}))
+    assert (facts.model, facts.engine, facts.active_models) == ("m", "vllm", {"x": 2})
 
 
 def test_freshness_is_kept_per_field() -> None:
@@ -112,7 +110,8 @@ def test_freshness_is_kept_per_field() -> None:
     store.update_metrics("default/a", Metrics(waiting=2.0), 15.0)
     columns = store.publish(16.0).columns
     assert (columns["endpoint.waiting"][0], columns["endpoint.age_waiting"][0]) == (2.0, 1.0)
-    assert (columns["endpoint.running"][0], columns["endpoint.age_running"][0]) == (1.0, 6.0)
+    assert math.isnan(columns["endpoint.running"][0])
+    assert columns["endpoint.age_running"][0] == 6.0
     assert math.isnan(columns["endpoint.age_kv_usage"][0])
 
 

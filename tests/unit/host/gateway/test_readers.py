@@ -13,6 +13,7 @@ HEADER_LIMIT, BODY_LIMIT = 4096, 2048
 tokens = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789-", min_size=1, max_size=12).map(str.encode)
 values = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20).map(str.encode)
 SPECIAL = {b"content-length", b"transfer-encoding", b"host", b"connection", b"upgrade", b"expect", b"proxy-connection"}
+OFFERED = SPECIAL | {b"http2-settings"}
 headers = st.lists(st.tuples(tokens, values).filter(lambda header: header[0].lower() not in SPECIAL), max_size=6)
 bodies = st.binary(max_size=400)
 
@@ -66,6 +67,46 @@ def test_pipelined_requests_are_read_the_same_at_any_split(sent, cuts):
     assert [essence(request) for request in read] == [wanted for _, wanted in sent]
     assert reader.phase is Phase.BETWEEN
     assert reader.pending_bytes == 0
+
+
+def offering(wire, offer):
+    """The request with an offer to speak another protocol, as Java's HttpClient makes it with its first one."""
+    return wire.replace(b"\r\nHost: h\r\n", b"\r\nHost: h\r\n" + offer, 1)
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n",
+        b"Connection: upgrade\r\nUpgrade: TLS/1.2, HTTP/3\r\n",
+    ],
+)
+@settings(max_examples=40)
+@given(
+    sent=st.lists(st.tuples(requests(), st.booleans()), min_size=1, max_size=4),
+    bodiless=st.booleans(),
+    cuts=st.lists(st.integers(0, 10_000), max_size=30),
+)
+def test_offers_of_another_protocol_are_ignored_at_any_split(offer, sent, bodiless, cuts):
+    wires = [offering(wire, offer) if offers else wire for (wire, _), offers in sent]
+    wanted = [essence_wanted for (_, essence_wanted), _ in sent]
+    if bodiless:
+        wires.insert(0, offering(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n", offer))
+        wanted.insert(0, (b"GET", b"/a", [], b""))
+    read, reader = read_requests(split(b"".join(wires), cuts))
+    assert reader.failure is None
+    assert [(r.method, r.target, [h for h in r.headers if h[0] not in OFFERED], r.body) for r in read] == wanted
+    assert all(request.keep_alive for request in read)
+    assert reader.phase is Phase.BETWEEN
+
+
+@pytest.mark.parametrize("upgrade", [b"websocket", b"h2c, WebSocket", b"h2c\r\nUpgrade: websocket"])
+def test_an_upgrade_that_the_client_cannot_do_without_is_refused(upgrade):
+    head = b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: " + upgrade + b"\r\n\r\n"
+    read, reader = read_requests([head])
+    assert read == []
+    assert reader.failure is not None
+    assert reader.failure.status == 501
 
 
 @settings(max_examples=40)

@@ -31,6 +31,8 @@ def test_facts_are_taken_when_the_page_is_asked_for():
         sources={"bundled": "watching"},
         quarantined={"p": 1},
         store=StoreFacts(used_bytes=10, free_bytes=90, budget_bytes=None),
+        stale={"waiting": 1, "lora": 0},
+        intervals_s={"metrics-data-source": 0.05},
     )
     metrics.facts = lambda: facts
     page = samples(metrics)
@@ -46,6 +48,9 @@ def test_facts_are_taken_when_the_page_is_asked_for():
     assert page["hotbay_plugin_strikes", ("plugin", "p")] == 2
     assert page["hotbay_quarantined_builds", ("plugin", "p")] == 1
     assert page["hotbay_source_state", ("source", "bundled"), ("state", "watching")] == 1
+    assert page["hotbay_stale_endpoints", ("field", "waiting")] == 1
+    assert page["hotbay_stale_endpoints", ("field", "lora")] == 0
+    assert page["hotbay_datalayer_interval_seconds", ("source", "metrics-data-source")] == 0.05
     assert page["hotbay_store_used_bytes",] == 10
     assert page["hotbay_store_free_bytes",] == 90
     assert ("hotbay_store_budget_bytes",) not in page

@@ -7,7 +7,7 @@ import anyio.to_thread
 import pytest
 from hotbay.config.host_config import load_host_config
 from hotbay.depot import Depot
-from hotbay.errors import InputError
+from hotbay.errors import CapacityError, InputError
 from hotbay.store.state_dir import StateDirectory
 from hotbay.store.world.engine import Put
 from hotbay.store.world.records import Floor
@@ -129,5 +129,17 @@ async def test_world_that_went_during_a_handover_is_not_begun_anew(tmp_path: Pat
     with pytest.raises(InputError, match="it is gone"):
         await depot.resume()
     assert depot.world.view.all(Floor) == (Floor("a", 1),), "what was known is still shown"
+    await depot.close()
+    depot.state.close()
+
+
+async def test_what_is_decided_during_a_handover_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+    depot = await opened(tmp_path / "state")
+    await depot.suspend()
+    with pytest.raises(CapacityError, match="a successor is taking over") as refused:
+        await depot.world.transact(lambda _: [Put(Floor("a", 1))])
+    assert refused.value.hint == "repeat it in a few seconds"
+    await depot.resume()
+    await depot.world.transact(lambda _: [Put(Floor("a", 1))])
     await depot.close()
     depot.state.close()

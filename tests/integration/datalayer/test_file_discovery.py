@@ -1,18 +1,21 @@
-"""Endpoint files on a real disk: first load, live reload, last good."""
+"""Endpoint files on a real disk: first look, live reload, last good."""
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from hotbay.config.discovery_parameters import FileDiscovery
 from hotbay.config.documents import MAX_BYTES
-from hotbay.datalayer.discovery import Discovery
+from hotbay.datalayer.discovery.discovery import Discovery
+from hotbay.datalayer.discovery.plans import discovery_plan
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError
+from hotbay.observe.background import Background
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +29,11 @@ def endpoint(name: str, address: str, port: int = 8000) -> EndpointMetadata:
 
 def ids(store: EndpointStore) -> list[str]:
     return [e.id for e in store.endpoints()]
+
+
+def discovery_of(store: EndpointStore, file: Path, configured: Sequence[EndpointMetadata] = ()) -> Discovery:
+    plan = discovery_plan("file", FileDiscovery(file.name, watch_file=True), file.parent)
+    return Discovery(store, configured=configured, plans=[plan], background=Background(), draw=lambda: 0.0)
 
 
 class Changes:
@@ -49,21 +57,21 @@ class Changes:
 
 
 class ProblemLines(logging.Handler):
-    """Waits for the log to speak of a problem of the endpoint file."""
+    """Waits for the log to speak of a problem of discovery."""
 
     def __init__(self) -> None:
         super().__init__()
         self._spoke = anyio.Event()
-        logging.getLogger("hotbay.datalayer.discovery").addHandler(self)
+        logging.getLogger("hotbay.datalayer.discovery.feed").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("endpoint_file_problem last_good=kept"):
+        if record.getMessage().startswith("discovery_problem last_good=kept"):
             self._spoke.set()
 
     async def wait(self) -> None:
         with anyio.fail_after(15):
             await self._spoke.wait()
-        logging.getLogger("hotbay.datalayer.discovery").removeHandler(self)
+        logging.getLogger("hotbay.datalayer.discovery.feed").removeHandler(self)
 
 
 def save(file: Path, text: str) -> None:
@@ -75,30 +83,30 @@ def save(file: Path, text: str) -> None:
 
 @asynccontextmanager
 async def following(discovery: Discovery) -> AsyncIterator[None]:
-    await discovery.load()
+    await discovery.check()
     async with anyio.create_task_group() as tasks:
         await tasks.start(discovery.run)
+        with anyio.fail_after(15):
+            await discovery.ready.wait()
         yield
         tasks.cancel_scope.cancel()
 
 
-async def test_the_first_load_fills_the_store_and_is_ready(tmp_path: Path) -> None:
+async def test_the_first_look_fills_the_store_and_is_ready(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.yaml"
     file.write_text(TWO)
     store = EndpointStore()
-    discovery = Discovery(store, file=file)
+    discovery = discovery_of(store, file)
     assert not discovery.ready.is_set()
-    await discovery.load()
-    assert discovery.ready.is_set()
-    assert ids(store) == ["default/ep1", "default/ep2"]
+    async with following(discovery):
+        assert ids(store) == ["default/ep1", "default/ep2"]
 
 
 async def test_zero_endpoints_are_ready_too(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.yaml"
     file.write_text("endpoints: []")
-    for discovery in (Discovery(EndpointStore(), file=file), Discovery(EndpointStore())):
-        await discovery.load()
-        assert discovery.ready.is_set()
+    async with following(discovery_of(EndpointStore(), file)):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -113,45 +121,93 @@ async def test_zero_endpoints_are_ready_too(tmp_path: Path) -> None:
     ],
     ids=["address", "port-0", "port-abc", "size", "duplicate-key", "missing"],
 )
-async def test_ed02_a_first_load_that_cannot_be_used_raises_and_applies_nothing(
+async def test_ed02_a_first_look_that_cannot_be_used_raises_and_applies_nothing(
     tmp_path: Path, text: str | None, message: str
 ) -> None:
     file = tmp_path / "endpoints.yaml"
     if text is not None:
         file.write_text(text)
     store = EndpointStore()
-    discovery = Discovery(store, configured=[endpoint("c", "10.0.0.9")], file=file)
+    discovery = discovery_of(store, file)
     with pytest.raises(InputError, match=message) as caught:
-        await discovery.load()
+        await discovery.check()
     assert str(file) in str(caught.value)
-    assert not discovery.ready.is_set()
-    assert len(store) == 0
+    problem_lines = ProblemLines()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(discovery.run)
+        await problem_lines.wait()
+        assert not discovery.ready.is_set()
+        assert len(store) == 0
+        assert message in str(discovery.problems[0])
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_run_that_found_no_file_finds_it_later(tmp_path: Path) -> None:
+    file = tmp_path / "endpoints.yaml"
+    store = EndpointStore()
+    discovery = discovery_of(store, file)
+    problem_lines = ProblemLines()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(discovery.run)
+        await problem_lines.wait()
+        save(file, ONE)
+        with anyio.fail_after(15):
+            await discovery.ready.wait()
+        assert (ids(store), discovery.problems) == (["default/ep1"], ())
+        tasks.cancel_scope.cancel()
 
 
 async def test_ed02_ipv6_and_integer_ports_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.json"
     file.write_text('{"endpoints": [{"name": "a", "address": "::1", "port": 8000}]}')
     store = EndpointStore()
-    await Discovery(store, file=file).load()
-    assert [e.authority for e in store.endpoints()] == ["[::1]:8000"]
+    async with following(discovery_of(store, file)):
+        assert [e.authority for e in store.endpoints()] == ["[::1]:8000"]
 
 
 async def test_ed03_a_reload_upserts_and_then_deletes(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.yaml"
     file.write_text(TWO)
     store = EndpointStore()
-    async with following(Discovery(store, file=file)):
+    async with following(discovery_of(store, file)):
         changes = Changes(store)
         save(file, ONE.replace("8000", "9000"))
         await changes.until(lambda: len(changes.events) == 2)
     assert changes.events == [Upsert(endpoint("ep1", "10.0.0.1", 9000)), Delete(endpoint("ep2", "10.0.0.2"))]
 
 
+async def test_s26_a_port_that_is_taken_away_is_gone_after_one_reload(tmp_path: Path) -> None:
+    file = tmp_path / "endpoints.yaml"
+    file.write_text("endpoints: [{name: a, address: 10.0.0.1, ports: [8000, 8001]}]\n")
+    store = EndpointStore()
+    async with following(discovery_of(store, file)):
+        assert sorted(one.authority for one in store.endpoints()) == ["10.0.0.1:8000", "10.0.0.1:8001"]
+        changes = Changes(store)
+        save(file, "endpoints: [{name: a, address: 10.0.0.1, ports: [8001]}]\n")
+        await changes.until(lambda: len(store) == 1)
+        assert [(one.authority, one.rank_index) for one in store.endpoints()] == [("10.0.0.1:8001", 0)]
+        assert [type(event) for event in changes.events] == [Upsert, Delete]
+
+
+async def test_s28_a_changed_label_is_one_event_and_a_save_that_changes_nothing_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "endpoints.yaml"
+    file.write_text(ONE)
+    store = EndpointStore()
+    async with following(discovery_of(store, file)):
+        changes = Changes(store)
+        save(file, f"# a remark\n{ONE}")
+        save(file, "endpoints: [{name: ep1, address: 10.0.0.1, port: 8000, labels: {role: decode}}]\n")
+        await changes.until(lambda: bool(changes.events))
+        save(file, TWO.replace("port: 8000}", "port: 8000, labels: {role: decode}}", 1))
+        await changes.until(lambda: len(store) == 2)
+    assert [event.endpoint.name for event in changes.events] == ["ep1", "ep2"]
+
+
 async def test_reloads_follow_saves_in_place_by_rename_and_by_link(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.yaml"
     file.write_text(ONE)
     store = EndpointStore()
-    async with following(Discovery(store, file=file)):
+    async with following(discovery_of(store, file)):
         changes = Changes(store)
         file.write_text(TWO)
         await changes.until(lambda: len(store) == 2)
@@ -161,7 +217,23 @@ async def test_reloads_follow_saves_in_place_by_rename_and_by_link(tmp_path: Pat
         target.write_text(TWO)
         link = tmp_path / "link"
         link.symlink_to(target)
-        os.replace(link, file)  # noqa: PTH105 - as a ConfigMap's link is swapped
+        os.replace(link, file)  # noqa: PTH105 - as a link is swapped
+        await changes.until(lambda: len(store) == 2)
+
+
+async def test_reloads_follow_a_volume_whose_data_link_is_swapped(tmp_path: Path) -> None:
+    """A ConfigMap's volume: the file is a link into `..data`, itself a link, which is renamed over."""
+    for version, text in (("..1", ONE), ("..2", TWO)):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "endpoints.yaml").write_text(text)
+    (tmp_path / "..data").symlink_to("..1")
+    file = tmp_path / "endpoints.yaml"
+    file.symlink_to("..data/endpoints.yaml")
+    store = EndpointStore()
+    async with following(discovery_of(store, file)):
+        changes = Changes(store)
+        (tmp_path / "..data_tmp").symlink_to("..2")
+        os.replace(tmp_path / "..data_tmp", tmp_path / "..data")  # noqa: PTH105 - as the kubelet does
         await changes.until(lambda: len(store) == 2)
 
 
@@ -169,7 +241,7 @@ async def test_a_bad_reload_keeps_what_was_good_and_says_why(tmp_path: Path) -> 
     file = tmp_path / "endpoints.yaml"
     file.write_text(TWO)
     store = EndpointStore()
-    discovery = Discovery(store, file=file)
+    discovery = discovery_of(store, file)
     async with following(discovery):
         changes = Changes(store)
         before = store.endpoints()
@@ -188,7 +260,7 @@ async def test_a_file_that_cannot_be_used_any_more_keeps_every_endpoint(tmp_path
     file = tmp_path / "endpoints.yaml"
     file.write_text(TWO)
     store = EndpointStore()
-    discovery = Discovery(store, file=file)
+    discovery = discovery_of(store, file)
     problem_lines = ProblemLines()
     async with following(discovery):
         changes = Changes(store)
@@ -216,9 +288,9 @@ async def test_configured_endpoints_and_a_file_make_one_pool(tmp_path: Path) -> 
     file = tmp_path / "endpoints.yaml"
     file.write_text(TWO)
     store = EndpointStore()
-    discovery = Discovery(store, configured=[endpoint("c", "10.0.0.2"), endpoint("d", "10.0.0.4")], file=file)
+    discovery = discovery_of(store, file, [endpoint("c", "10.0.0.2"), endpoint("d", "10.0.0.4")])
     async with following(discovery):
-        assert ids(store) == ["default/c", "default/d", "default/ep1"]
+        assert sorted(ids(store)) == ["default/c", "default/d", "default/ep1"]
         changes = Changes(store)
         discovery.configure([endpoint("d", "10.0.0.4")])
         assert changes.events == [Upsert(endpoint("ep2", "10.0.0.2")), Delete(endpoint("c", "10.0.0.2"))]

@@ -1,0 +1,142 @@
+"""A discovery that asks a web server in the form of Prometheus's HTTP service discovery.
+
+A GET every interval, with the ETag of the document that was last taken over whole: an answer 304 changes nothing. Whatever
+is no 200 with a whole document of bounded size keeps what was there, and the problem is told; so does a document that
+cannot be read, and a refused target in it keeps its last good form. The first sync is the first document; a run that does
+not get it fails. Redirects are refused: who configured an address has to know whom it asks. An empty list is a clear
+answer and empties the feed.
+"""
+
+import ssl
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import httpx
+
+from hotbay.config.discovery_parameters import HttpSdDiscovery
+from hotbay.datalayer.discovery.feed import discovery_failed
+from hotbay.datalayer.discovery.notifier import DiscoveryNotifier
+from hotbay.datalayer.discovery.service_documents import read_service_document
+from hotbay.datalayer.endpoint_documents import with_last_good
+from hotbay.datalayer.sources.tls import client_context
+from hotbay.errors import CapacityError, InputError, Problem, printable
+
+__all__ = ["MAX_BODY_BYTES", "HttpSdEndpoints"]
+
+MAX_BODY_BYTES: Final = 4 << 20
+"""Holds as many targets as a feed may have, at 400 bytes each."""
+_MESSAGE_CHARACTERS: Final = 300
+_STAYS: Final = "what it last named stays in force, and it is asked again"
+
+
+class HttpSdEndpoints:
+    """An `EndpointDiscovery` of a document on a web server; relative paths of `tls` count from `directory`."""
+
+    def __init__(self, name: str, parameters: HttpSdDiscovery, directory: Path) -> None:
+        self.name = name
+        self.ready = anyio.Event()
+        self._parameters = parameters
+        self._directory = directory
+        parts = urlsplit(parameters.url)
+        # A query may hold a token, and problems are shown to everybody who sees the status.
+        self._shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self._etag = ""
+        self._problems: tuple[Problem, ...] = ()
+        self._warnings: tuple[Problem, ...] = ()
+
+    async def check(self) -> None:
+        """Raises `InputError` when a certificate file cannot be used."""
+        await anyio.to_thread.run_sync(client_context, self._parameters.tls, self._directory)
+
+    async def run(self, notifier: DiscoveryNotifier) -> None:
+        """Ask, tell, wait, until cancelled. Raises `HostError` while there has been no document."""
+        while True:
+            # Made anew after a failure: certificates may have been renewed, which a context does not see.
+            async with await self._client() as client:
+                while True:
+                    problem = await self._look(client, notifier)
+                    self.ready.set()
+                    notifier.report((*([problem] if problem else ()), *self._problems), self._warnings)
+                    await anyio.sleep(self._parameters.interval_s)
+                    if problem:
+                        break
+
+    async def _look(self, client: httpx.AsyncClient, notifier: DiscoveryNotifier) -> Problem | None:
+        """Ask once, and tell what is new. Returns why what was there stays; before the first document that is raised."""
+        try:
+            with anyio.fail_after(self._parameters.timeout_s):
+                body, etag = await self._fetch(client)
+            if body is None:
+                return None
+            read = read_service_document(body, namespace=self._parameters.namespace, source=self._shown)
+        except TimeoutError as error:
+            failed = discovery_failed(f"{self._shown}: no whole answer within {self._parameters.timeout_s:g} s")
+            if not self.ready.is_set():
+                raise failed from error
+            return Problem(failed.code, f"{self.name}: {failed.message}", hint=_STAYS)
+        except CapacityError as error:
+            if not self.ready.is_set():
+                raise
+            return Problem(error.code, f"{self.name}: {error.message}", hint=_STAYS)
+        except InputError as error:
+            if not self.ready.is_set():
+                raise
+            return error.problems[0]
+        last_good = notifier.held if self.ready.is_set() else notifier.earlier
+        notifier.replace(with_last_good(read, last_good))
+        self._problems, self._warnings, self._etag = read.problems, read.warnings, etag
+        return None
+
+    async def _fetch(self, client: httpx.AsyncClient) -> tuple[bytes | None, str]:
+        """The document and its ETag, None when it is the one that was last taken over. Raises `CapacityError`."""
+        headers = {"If-None-Match": self._etag} if self._etag else {}
+        try:
+            async with client.stream("GET", self._parameters.url, headers=headers) as response:
+                if response.status_code == 304 and self._etag:
+                    return None, self._etag
+                self._refuse(response)
+                return await self._body(response), response.headers.get("etag", "")
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
+            text = printable(str(error) or type(error).__name__)[:_MESSAGE_CHARACTERS]
+            raise discovery_failed(f"{self._shown}: {text}") from error
+
+    def _refuse(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if 300 <= status < 400 and "location" in response.headers:
+            target = printable(response.headers["location"])[:_MESSAGE_CHARACTERS]
+            raise discovery_failed(f"{self._shown}: redirects are not followed: configure {target} if that is meant")
+        if status != 200:
+            raise discovery_failed(f"{self._shown}: expected 200, found {status}")
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise discovery_failed(f"{self._shown}: sent in a content encoding that was not asked for")
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise discovery_failed(f"{self._shown}: expected at most {MAX_BODY_BYTES} bytes, found more")
+        return bytes(body)
+
+    async def _client(self) -> httpx.AsyncClient:
+        if self._parameters.url.startswith("https:"):
+            context = await anyio.to_thread.run_sync(client_context, self._parameters.tls, self._directory)
+        else:
+            # Never used, as nothing leads away from the address; a real one takes its time to read all authorities.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(verify=context, trust_env=False),
+            trust_env=False,
+            follow_redirects=False,
+            headers={
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",
+                "User-Agent": "hotbay",
+                # As Prometheus does: a server can tell by it how fresh its answer has to be.
+                "X-Prometheus-Refresh-Interval-Seconds": f"{self._parameters.interval_s:g}",
+            },
+            timeout=self._parameters.timeout_s,
+        )

@@ -1,0 +1,175 @@
+"""Extractors and sources in plugin processes, in the forms of `hotbay.datalayer.sources.source`."""
+
+from collections.abc import Mapping
+from math import inf
+
+import anyio
+from hotbay_sdk.protocol import Method, TypeDeclaration, Value
+
+from hotbay.config.data_types import ObjectKind
+from hotbay.datalayer.endpoint import Endpoint
+from hotbay.datalayer.endpoint_rows import endpoint_row
+from hotbay.datalayer.remote.calls import Deliveries, RefCalls
+from hotbay.datalayer.remote.payloads import PAYLOAD_TYPES, payload_to_wire
+from hotbay.datalayer.remote.results import read_attributes, read_of_endpoints
+from hotbay.datalayer.remote.wire_events import (
+    columns_of,
+    event_to_wire,
+    object_kind_of,
+    read_endpoint_news,
+    read_object_event,
+)
+from hotbay.datalayer.sources.source import (
+    AttributesOf,
+    Emit,
+    EndpointNews,
+    Event,
+    Extracted,
+    NotificationSource,
+    ObjectEvent,
+)
+from hotbay.errors import Problem
+from hotbay.rpc.leases import LiveRef
+
+__all__ = ["RemoteEndpointSource", "RemoteEventExtractor", "RemoteExtractor", "RemoteSource"]
+
+
+def _attributes(found: Value, live: LiveRef) -> Extracted:
+    return read_attributes(found, live.declaration.data.attributes)
+
+
+def _of_endpoints(found: Value, live: LiveRef) -> AttributesOf:
+    return read_of_endpoints(found, live.declaration.data.attributes)
+
+
+class _Remote:
+    """What extractors have in common.
+
+    Args:
+        type_name: the plugin type.
+        calls: of the ref.
+    """
+
+    def __init__(self, type_name: str, calls: RefCalls) -> None:
+        self.name = calls.ref
+        self.type = type_name
+        self._calls = calls
+        self._declared: TypeDeclaration | None = None
+
+    @property
+    def declared(self) -> TypeDeclaration | None:
+        """What the version that is live says of itself, or that was live last; None before there was one."""
+        self._declared = self._calls.generations.declared(self.name) or self._declared
+        return self._declared
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Attributes that are columns, name → format."""
+        return columns_of(self.declared) if self.declared is not None else {}
+
+
+class RemoteExtractor(_Remote):
+    """An `Extractor`. Calls for different endpoints overlap.
+
+    Args:
+        type_name: the plugin type.
+        payload: the declared word.
+        calls: of the ref.
+    """
+
+    def __init__(self, type_name: str, payload: str, calls: RefCalls) -> None:
+        super().__init__(type_name, calls)
+        self.payload: type = PAYLOAD_TYPES[payload]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Names of samples of metrics pages that it reads."""
+        return self.declared.data.families if self.declared is not None else ()
+
+    async def extract(self, payload: object, endpoint: Endpoint) -> Extracted:
+        """Ask for what one payload says. Raises `HostError`, after at most the calls' deadline."""
+        row = endpoint_row(endpoint.metadata)
+        return await self._calls.ask(
+            Method.POLL_EXTRACT,
+            lambda live: [row, payload_to_wire(payload, live.declaration.data.families)],
+            _attributes,
+        )
+
+
+class RemoteEventExtractor(_Remote):
+    """An `EventExtractor`. Events are delivered as `Deliveries` says, which bounds how long that takes: `step_s`."""
+
+    step_s = inf
+
+    def __init__(self, type_name: str, payload: str, calls: RefCalls) -> None:
+        super().__init__(type_name, calls)
+        self.kind: ObjectKind | None = object_kind_of(payload)
+        self.deliveries = Deliveries(calls)
+
+    async def extract_event(self, event: Event) -> AttributesOf:
+        """Ask for what one event says. Raises `HostError` when nobody answered it."""
+        return await self.deliveries.deliver(Method.EVENT_EXTRACT, event_to_wire(event), _of_endpoints)
+
+
+class RemoteSource:
+    """A `NotificationSource` whose process may change or drop what a source of the host finds.
+
+    Args:
+        feed: finds the events. Without one there are none, which is a problem.
+    """
+
+    step_s = inf
+
+    def __init__(self, type_name: str, payload: str, calls: RefCalls, feed: NotificationSource | None = None) -> None:
+        kind = object_kind_of(payload)
+        assert kind is not None, "a notification source is of a kind of objects"
+        self.name = calls.ref
+        self.type = type_name
+        self.kind: ObjectKind = kind
+        self.deliveries = Deliveries(calls)
+        self._feed = feed
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the feed as it is now."""
+        if self._feed is not None:
+            return getattr(self._feed, "problems", ())
+        message = f"the source '{self.name}' is told of no {self.kind.kind}: this host has no objects"
+        hint = "write `objects: {directory: FOLDER}` in the HostConfig"
+        return (Problem("CONFIG_INVALID", message, path="objects.directory", expected="a folder", hint=hint),)
+
+    async def run(self, emit: Emit) -> None:
+        """Emit what the feed finds, until cancelled."""
+        if self._feed is None:
+            await anyio.sleep_forever()
+        else:
+            await self._feed.run(emit)
+
+    async def notify(self, event: ObjectEvent) -> ObjectEvent | None:
+        """What the extractors are to see. Raises `HostError` when nobody answered: the event is dropped then."""
+        event_or_none = event
+        if self._feed is not None:
+            fed = await self._feed.notify(event)
+            if fed is None:
+                return None
+            event_or_none = fed
+        return await self.deliveries.deliver(
+            Method.SOURCE_NOTIFY, event_to_wire(event_or_none), lambda found, _: read_object_event(found, event_or_none)
+        )
+
+
+class RemoteEndpointSource:
+    """An `EndpointSource` whose process may change labels of what comes and goes, or drop events."""
+
+    step_s = inf
+
+    def __init__(self, type_name: str, calls: RefCalls) -> None:
+        self.name = calls.ref
+        self.type = type_name
+        self.deliveries = Deliveries(calls)
+
+    async def notify_endpoint(self, event: EndpointNews) -> EndpointNews | None:
+        """What the extractors are to see. Raises as `RemoteSource.notify`."""
+        return await self.deliveries.deliver(
+            Method.SOURCE_NOTIFY, event_to_wire(event), lambda found, _: read_endpoint_news(found, event)
+        )

@@ -1,0 +1,236 @@
+"""A gateway with the real router, store and passive health: draining under streams, ejecting, and coming back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hotbay.datalayer.endpoint_commands import EndpointCommands
+from hotbay.datalayer.endpoint_reports import Attempt
+from hotbay.datalayer.health_state import HealthLimits, Phase
+from hotbay.datalayer.health_watch import HealthWatch
+from hotbay.datalayer.overrides import OverrideFile
+from hotbay.datalayer.store import EndpointStore
+from hotbay.gateway.http import Gateway
+from hotbay.gateway.limits import GatewayLimits
+from hotbay.observe.metrics import Metrics
+from hotbay.scheduling.compiler import compile_plan
+from hotbay.scheduling.plan import PlanInput
+from hotbay.scheduling.router import Router
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S = 10.0
+STREAMS = 5
+T0 = 1000.0
+
+
+@dataclass
+class Site:
+    """Everything between clients and model servers, with a clock that a test moves."""
+
+    store: EndpointStore
+    health: HealthWatch
+    commands: EndpointCommands
+    metrics: Metrics
+    servers: list[object]
+    connect: Callable[[], object]
+    now: float = T0
+
+    def tick(self, after_s: float = 0.02) -> None:
+        self.now += after_s
+        self.health.tick(self.now)
+        self.store.publish(self.now)
+
+    def in_flight(self, name: str) -> int:
+        return self.store.ledger.in_flight(f"default/{name}")
+
+
+@pytest.fixture
+async def site(start, tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
+    """Start a site with a model server for each behaviour, of which the first `known` are discovered."""
+    async with AsyncExitStack() as stack:
+
+        async def start_site(*behaviours: object, known: int | None = None) -> Site:
+            bay = await start(*behaviours)
+            store, metrics = EndpointStore(), Metrics()
+            health = HealthWatch(store, metrics, limits=lambda: HealthLimits(unreachable=2))
+            router = Router(store, metrics, seed=1, admission=health)
+            router.publish(compile_plan(1, PlanInput((), (), {})))
+            gateway = Gateway(
+                router,
+                store.ledger,
+                metrics=metrics,
+                endpoints=lambda: (),
+                not_ready=lambda: (),
+                attempts=health,
+                limits=GatewayLimits(tick_s=0.02),
+            )
+            bay.address = await gateway.listen("127.0.0.1", 0)
+            stack.push_async_callback(gateway.close)
+            commands = EndpointCommands(store, health, OverrideFile(tmp_path), wall=lambda: 0.0)
+            made = Site(store, health, commands, metrics, bay.servers, bay.client)
+            for server in bay.servers[:known]:
+                store.upsert(server.endpoint)
+            made.tick()
+            return made
+
+        yield start_site
+
+
+class Held:
+    """Streams that go on when a test says so."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, request, stream) -> bool:
+        await stream.begin_sse()
+        await stream.event("one")
+        async with asyncio.timeout(DEADLINE_S):
+            await self.go_on.wait()
+        await stream.event(" two")
+        await stream.end_sse()
+        return True
+
+
+async def begun(site: Site, count: int) -> list[object]:
+    """So many streams, each with its first chunk."""
+    clients = []
+    for _ in range(count):
+        client = await site.connect()
+        await client.chat(stream=True)
+        status, _, _ = await client.head()
+        assert status == 200
+        assert b"one" in await client.chunk()
+        clients.append(client)
+    return clients
+
+
+async def ended(client) -> bytes:
+    """The rest of a stream that ends as it should."""
+    received = b""
+    while chunk := await client.chunk():
+        received += chunk
+    return received
+
+
+@pytest.mark.parametrize("how", ["cordoned", "removed"])
+async def test_s21_taking_an_endpoint_out_under_streams_cuts_none_and_sends_it_nothing_new(site, how):
+    held, other = Held(), Held()
+    other.go_on.set()
+    it = await site(held, other, known=1)
+    streams = await begun(it, STREAMS)
+    second = it.servers[1]
+    it.store.upsert(second.endpoint)
+    it.tick()
+    if how == "cordoned":
+        await it.commands.cordon(["s0"], None, "me")
+    else:
+        it.store.delete("default/s0")
+    it.tick()
+    for _ in range(20):
+        client = await it.connect()
+        await client.chat(stream=True)
+        assert (await client.answer()).status == 200
+    assert len(it.servers[0].requests) == STREAMS
+    assert len(second.requests) == 20
+    assert it.in_flight("s0") == STREAMS
+    held.go_on.set()
+    for stream in streams:
+        received = await ended(stream)
+        assert b" two" in received
+        assert received.endswith(b"data: [DONE]\n\n")
+    assert it.in_flight("s0") == 0
+
+
+async def test_endpoint_that_refuses_is_ejected_unnoticed_by_clients_and_comes_back_by_one_probe(site):
+    it = await site("openai", "openai")
+    first = it.servers[0]
+    port = first.port
+    await first.stop()
+    while it.health.health("default/s0").phase is Phase.ADMITTED:
+        client = await it.connect()
+        await client.chat()
+        assert (await client.answer()).status == 200
+        it.tick()
+    assert it.metrics.ejections.get("unreachable") == 1
+    connects = it.metrics.upstream_connect_failures
+    for _ in range(10):
+        client = await it.connect()
+        await client.chat()
+        assert (await client.answer()).status == 200
+    assert it.metrics.upstream_connect_failures == connects
+
+    # Still dead: one request finds out, and is answered elsewhere.
+    it.tick(30.0)
+    for _ in range(10):
+        client = await it.connect()
+        await client.chat()
+        assert (await client.answer()).status == 200
+        it.tick()
+    assert it.metrics.upstream_connect_failures == connects + 1
+    assert it.metrics.endpoint_probes.get("failed") == 1
+
+    first.port = port
+    await first.start()
+    it.tick(60.0)
+    client = await it.connect()
+    await client.chat()
+    assert (await client.answer()).status == 200
+    it.tick()
+    assert it.health.health("default/s0").phase is Phase.ADMITTED
+    assert len(first.requests) == 1
+    assert it.metrics.endpoint_probes.get("answered") == 1
+    await first.stop()
+
+
+async def test_all_that_fail_go_on_being_asked(site):
+    async def dead(request, stream):
+        return False
+
+    it = await site(dead, dead)
+    for _ in range(10):
+        client = await it.connect()
+        await client.chat()
+        assert (await client.answer()).status == 502
+        it.tick()
+    assert sum(it.health.admits(f"default/s{number}") for number in range(2)) == 1
+    assert it.metrics.ejections_withheld.get("unreachable") == 1
+
+
+async def test_client_that_leaves_its_probe_lets_another_request_try(site):
+    async def silent(request, stream):
+        if not stopped.is_set():
+            asked.set()
+            await stream.closed_by_peer()
+            return False
+        await stream.json({})
+        return True
+
+    stopped, asked = asyncio.Event(), asyncio.Event()
+    it = await site(silent, "openai")
+    era = it.health.begin("default/s0")
+    for _ in range(2):
+        it.health.ended("default/s0", era, Attempt.UNREACHABLE)
+    it.tick()
+    it.tick(30.0)
+    probing = await it.connect()
+    await probing.chat()
+    async with asyncio.timeout(DEADLINE_S):
+        await asked.wait()
+    probing.close()
+    async with asyncio.timeout(DEADLINE_S):
+        while it.in_flight("s0"):  # noqa: ASYNC110 - gives way to the loop, sleeps no time
+            await asyncio.sleep(0)
+    it.tick()
+    assert it.health.health("default/s0").phase is Phase.HALF_OPEN
+    stopped.set()
+    it.tick(1.0)
+    client = await it.connect()
+    await client.chat()
+    assert (await client.answer()).status == 200
+    it.tick()
+    assert it.health.health("default/s0").phase is Phase.ADMITTED

@@ -1,0 +1,308 @@
+"""A discovery over one process after the other: what is in force, who is followed, and who is let go."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.remote.discovery import MAX_ENDPOINTS, RECORDS_AT_ONCE, SETTLE_S, RemoteDiscovery
+from hotbay.errors import Problem
+
+pytestmark = pytest.mark.anyio
+
+WAIT_S = 10.0
+
+
+class Notifier:
+    """What is in force, and every change that was told, in order."""
+
+    def __init__(self) -> None:
+        self.pool: dict[str, EndpointMetadata] = {}
+        self.told: list[str] = []
+        self.problems: tuple[Problem, ...] = ()
+        self.tasks: set[int] = set()
+
+    @property
+    def held(self) -> Mapping[str, EndpointMetadata]:
+        return self.pool
+
+    def upsert(self, endpoint: EndpointMetadata) -> None:
+        self._enter()
+        self.pool[endpoint.id] = endpoint
+        self.told.append(f"+{endpoint.name}")
+
+    def delete(self, endpoint_id: str) -> None:
+        self._enter()
+        self.pool.pop(endpoint_id, None)
+        self.told.append(f"-{endpoint_id.rpartition('/')[2]}")
+
+    def replace(self, endpoints: tuple[EndpointMetadata, ...]) -> None:
+        self._enter()
+        self.pool = {endpoint.id: endpoint for endpoint in endpoints}
+        self.told.append("=" + "".join(sorted(endpoint.name for endpoint in endpoints)))
+
+    def report(self, problems: tuple[Problem, ...]) -> None:
+        self._enter()
+        self.problems = problems
+
+    def _enter(self) -> None:
+        self.tasks.add(anyio.get_current_task().id)
+
+    @property
+    def names(self) -> str:
+        return "".join(sorted(endpoint.name for endpoint in self.pool.values()))
+
+
+def up(*names: str, **fields: object) -> list[list[object]]:
+    return [["upsert", {"id": f"default/{name}", "address": "10.0.0.1", "port": 8000, **fields}] for name in names]
+
+
+def gone(*names: str) -> list[list[object]]:
+    return [["delete", f"default/{name}"] for name in names]
+
+
+READY = ["ready"]
+
+
+class Running:
+    """A discovery that runs. Its time is the bay's; what waits for it is woken by `wake`."""
+
+    def __init__(self, bay: Any) -> None:
+        self.bay = bay
+        self.notifier = Notifier()
+        self.discovery = RemoteDiscovery("ref", bay, bay, now=lambda: bay.now)
+
+    async def settle(self) -> None:
+        with anyio.fail_after(WAIT_S):
+            await anyio.wait_all_tasks_blocked()
+
+    async def tell(self, client: Any, *records: list[object]) -> None:
+        client.flows[-1].tell(*records)
+        await self.settle()
+
+    async def go_live(self, live: Any) -> Any:
+        self.bay.go_live(live)
+        await self.settle()
+        return live.generation.client
+
+    async def swap(self) -> Any:
+        return await self.go_live(self.bay.process())
+
+    async def later(self, seconds: float) -> None:
+        self.bay.now += seconds
+        self.discovery._note()
+        await self.settle()
+
+
+@asynccontextmanager
+async def running(bay: Any) -> AsyncIterator[Running]:
+    found = Running(bay)
+    async with anyio.create_task_group() as group:
+        group.start_soon(found.discovery.run, found.notifier)
+        await found.settle()
+        yield found
+        group.cancel_scope.cancel()
+    assert bay.watchers == []
+    assert len(found.notifier.tasks) <= 1
+
+
+async def test_nothing_is_ready_before_a_process_has_told_everything(bay: Any) -> None:
+    async with running(bay) as it:
+        assert not it.discovery.ready.is_set()
+        client = await it.swap()
+        await it.tell(client, *up("a", "b"))
+        assert (it.notifier.names, it.discovery.ready.is_set()) == ("ab", False)
+        await it.tell(client, READY)
+        assert it.discovery.ready.is_set()
+        await it.tell(client, *up("c"), *gone("a"))
+        assert (it.notifier.names, it.notifier.told) == ("bc", ["+a", "+b", "=ab", "+c", "-a"])
+
+
+async def test_no_endpoint_at_all_is_ready_too(bay: Any) -> None:
+    async with running(bay) as it:
+        await it.tell(await it.swap(), READY)
+        assert (it.discovery.ready.is_set(), it.notifier.told) == (True, ["="])
+
+
+async def test_old_version_is_followed_and_kept_until_the_new_one_has_told_everything(bay: Any) -> None:
+    async with running(bay) as it:
+        old = await it.swap()
+        old_live = bay.live
+        await it.tell(old, *up("a", "b"), READY)
+        new = await it.swap()
+        old_live.generation.leave()
+        await it.settle()
+        assert old_live.generation.leases == 1, "it is told to go, and what it tells still counts"
+        await it.tell(new, *up("b", "c"))
+        await it.tell(old, *up("d"), *gone("b"))
+        assert it.notifier.names == "ad"
+        await it.tell(new, READY)
+        # What the old one said last holds until the new one has had time to look again.
+        assert (it.notifier.names, old_live.generation.leases, bay.live.generation.leases) == ("cd", 0, 1)
+        assert old.flows[0].cancelled
+        await it.tell(old, *gone("c"))
+        await it.tell(new, *up("e"))
+        assert (it.notifier.names, it.notifier.told[-2:]) == ("cde", ["=cd", "+e"])
+        await it.later(SETTLE_S - 0.1)
+        assert it.notifier.names == "cde"
+        await it.later(0.2)
+        assert (it.notifier.names, it.notifier.told[-1]) == ("bce", "=bce")
+    assert bay.live.generation.leases == 0
+
+
+async def test_version_that_is_taken_back_before_it_told_everything_was_never_heard(bay: Any) -> None:
+    async with running(bay) as it:
+        old = await it.swap()
+        old_live = bay.live
+        await it.tell(old, *up("a"), READY)
+        new = await it.swap()
+        await it.tell(new, *up("x"))
+        await it.go_live(old_live)
+        await it.tell(old, *up("b"))
+        assert (it.notifier.names, new.flows[0].cancelled, len(old.flows)) == ("ab", True, 1)
+
+
+async def test_version_that_is_taken_back_later_is_heard_anew(bay: Any) -> None:
+    async with running(bay) as it:
+        old = await it.swap()
+        old_live = bay.live
+        await it.tell(old, *up("a"), READY)
+        new = await it.swap()
+        await it.tell(new, *up("x"), READY)
+        await it.go_live(old_live)
+        assert it.notifier.names == "x"
+        await it.tell(old, *up("a", "b"), READY)
+        assert (it.notifier.names, len(old.flows)) == ("ab", 2)
+
+
+async def test_swap_during_a_swap_lets_the_newest_take_over(bay: Any) -> None:
+    async with running(bay) as it:
+        first = await it.swap()
+        await it.tell(first, *up("a"), READY)
+        second = await it.swap()
+        await it.tell(second, *up("b"))
+        third = await it.swap()
+        assert second.flows[0].cancelled
+        await it.tell(first, *up("z"))
+        await it.tell(third, *up("c"), READY)
+        assert it.notifier.names == "cz"
+        await it.tell(third, *gone("z"))
+        assert it.notifier.names == "c"
+
+
+async def test_crash_empties_no_pool_and_the_replacement_takes_over_when_it_is_ready(bay: Any) -> None:
+    async with running(bay) as it:
+        old = await it.swap()
+        dead = bay.live
+        await it.tell(old, *up("a", "b"), READY, *up("c"))
+        old.die()
+        await it.settle()
+        assert (it.notifier.names, dead.generation.leases) == ("abc", 0)
+        new = await it.swap()
+        await it.tell(new, *up("b"))
+        assert it.notifier.names == "abc"
+        await it.tell(new, READY)
+        assert it.notifier.names == "b"
+        assert bay.outcomes == [], "that a process died is told by others"
+
+
+async def test_last_words_of_a_process_that_died_count(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, *up("a"), READY)
+        client.flows[0].tell(*up("b"))
+        client.die()
+        await it.settle()
+        assert it.notifier.names == "ab"
+
+
+@pytest.mark.parametrize("outcome", [None, "died"])
+async def test_run_that_ended_by_itself_is_begun_again_each_time_later(bay: Any, outcome: object, died: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, *up("a"), READY)
+        client.flows[0].done(died if outcome else None)
+        await it.settle()
+        assert (it.notifier.names, len(client.flows)) == ("a", 1)
+        assert bay.outcomes == [(1, "discover", "CRASHED" if outcome else "PLUGIN_ERROR")]
+        await it.later(0.49)
+        assert len(client.flows) == 1
+        await it.later(0.02)
+        assert len(client.flows) == 2
+        client.flows[1].done(None)
+        await it.settle()
+        await it.later(0.9)
+        assert len(client.flows) == 2
+        await it.later(0.2)
+        await it.tell(client, *up("b"), READY)
+        assert it.notifier.names == "b"
+
+
+async def test_another_version_does_not_wait_for_the_pause_of_the_one_before(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        client.flows[0].done(None)
+        await it.settle()
+        assert len((await it.swap()).flows) == 1
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\xc1"])
+async def test_run_that_tells_no_records_is_ended_and_what_was_told_stays(bay: Any, data: bytes) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, *up("a"), READY)
+        client.flows[0].tell_bytes(data)
+        await it.settle()
+        assert (it.notifier.names, client.flows[0].cancelled) == ("a", True)
+        assert bay.outcomes == [(1, "discover", "BAD_RESULT")]
+
+
+async def test_more_endpoints_than_a_pool_has_end_the_run(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, *up(*(f"e{n}" for n in range(MAX_ENDPOINTS))))
+        assert (len(it.notifier.pool), bay.outcomes) == (MAX_ENDPOINTS, [])
+        await it.tell(client, *up("more"))
+        assert bay.outcomes == [(1, "discover", "BAD_RESULT")]
+
+
+async def test_plugin_that_tells_without_end_is_read_at_a_pace(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        client.flows[0].tell(*gone(*["a"] * (RECORDS_AT_ONCE + 500)), *up("late"))
+        with anyio.move_on_after(0.5):
+            await it.settle()
+        assert it.notifier.names == ""
+        bay.now += 1.0
+        with anyio.fail_after(WAIT_S):
+            while it.notifier.names != "late":
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_endpoint_that_cannot_be_used_is_reported_and_keeps_its_last_good_form(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, *up("a"), READY, *up("a", "b", address="nowhere"))
+        assert it.notifier.names == "a"
+        assert [problem.message for problem in it.notifier.problems] == [
+            "discovery 'ref': an endpoint is refused: default/a",
+            "discovery 'ref': an endpoint is refused: default/b",
+        ]
+        await it.tell(client, *up("a", "b"))
+        assert (it.notifier.names, it.notifier.problems) == ("ab", ())
+
+
+async def test_process_that_has_to_go_before_its_successor_comes_is_not_kept(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        live = bay.live
+        await it.tell(client, *up("a"), READY)
+        assert live.generation.leases == 1
+        live.generation.leave()
+        await it.settle()
+        assert live.generation.leases == 0
+        await it.tell(client, *up("b"))
+        assert it.notifier.names == "ab", "what it tells on its way out is heard"

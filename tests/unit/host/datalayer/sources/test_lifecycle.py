@@ -1,0 +1,271 @@
+"""Endpoints that come, change and go: what is told, when, and how it stands to their collectors."""
+
+import dataclasses
+import time
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
+from hotbay.datalayer.sources.lifecycle import EndpointNotificationSource, Lifecycle, WatchedSource
+from hotbay.datalayer.sources.polling import PolledSource, SourceCollectors
+from hotbay.datalayer.sources.source import EventType
+from hotbay.datalayer.store import EndpointStore
+from hotbay.observe.background import Background
+from hypothesis import given
+from hypothesis import strategies as st
+
+A = EndpointMetadata("n/a", "a", "10.0.0.1", 8000)
+MOVED = dataclasses.replace(A, port=8001)
+LABELLED = dataclasses.replace(A, labels={"role": "decode"})
+ADD, DELETE = EventType.ADD_OR_UPDATE, EventType.DELETE
+CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, 1, 2])), max_size=15)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def store():
+    return EndpointStore()
+
+
+@asynccontextmanager
+async def living(store, counts, polled=(), watched=(), **options):
+    collectors = SourceCollectors(
+        store, polled, tick_s=0.05, now=time.monotonic, counts=counts, background=Background(), **options
+    )
+    lifecycle = Lifecycle(store, collectors, watched, now=time.monotonic, counts=counts, **options)
+    async with anyio.create_task_group() as group:
+        await group.start(lifecycle.run)
+        collectors.lifecycle = lifecycle
+        yield collectors
+        group.cancel_scope.cancel()
+
+
+def told(extractor):
+    return [(event.type, event.endpoint) for event in extractor.seen]
+
+
+async def test_s28_one_event_for_each_change_and_none_for_a_no_op_without_any_poller(kit, counts, store):
+    heard = kit.hears("x")
+    store.upsert(A)
+    async with living(store, counts, watched=[WatchedSource(EndpointNotificationSource("life"), (heard,))]):
+        store.upsert(A)
+        store.upsert(LABELLED)
+        store.upsert(LABELLED)
+        store.delete(A.id)
+        store.delete(A.id)
+        await counts.until(lambda: len(heard.seen) >= 3)
+    assert told(heard) == [(ADD, A), (ADD, LABELLED), (DELETE, LABELLED)]
+    assert counts.seen["event", "life", "delivered"] == 3
+
+
+async def test_s28_the_operators_word_on_an_endpoint_is_a_change_too(kit, counts, store):
+    heard = kit.hears("x")
+    store.upsert(A)
+    async with living(store, counts, watched=[WatchedSource(EndpointNotificationSource("life"), (heard,))]):
+        store.override(A.id, state=EndpointState.CORDONED, weight=None)
+        store.override(A.id, state=EndpointState.CORDONED, weight=None)
+        await counts.until(lambda: len(heard.seen) >= 2)
+    assert [event.endpoint.state for event in heard.seen] == [EndpointState.ACTIVE, EndpointState.CORDONED]
+
+
+async def test_coming_is_told_after_the_collector_started_and_going_before_it_stops(kit, counts, store):
+    source, heard, order = kit.polled(), kit.hears("x"), []
+    async with living(store, counts, [PolledSource(source)], [WatchedSource(kit.watched(), (heard,))]) as collectors:
+
+        async def found(event):
+            # Long enough for a collector to stop that does not wait for this.
+            for _ in range(50):
+                await anyio.lowlevel.checkpoint()
+            order.append((event.type, event.endpoint.id in collectors, list(source.forgotten)))
+            return {}
+
+        heard.found = found
+        store.upsert(A)
+        await counts.until(lambda: len(heard.seen) == 1)
+        store.delete(A.id)
+        await counts.until(lambda: len(heard.seen) == 2)
+        with anyio.fail_after(5):
+            while len(order) < 2 or A.id in collectors:
+                await anyio.lowlevel.checkpoint()
+    assert order == [(ADD, True, []), (DELETE, True, [])]
+    assert source.forgotten == [A.id]
+
+
+async def test_nothing_is_written_for_an_endpoint_that_went_and_came_again(kit, counts, store):
+    source, reader, heard = kit.polled(), kit.reads("r"), kit.hears("x")
+    answers, answered, may_go = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def found(event):
+        if event.type is DELETE:
+            await may_go.wait()
+        return {}
+
+    heard.found = found
+
+    async def answer(endpoint):
+        if len(source.asked) == 1:
+            with anyio.CancelScope(shield=True):
+                await answers.wait()
+            answered.set()
+            return "of the first life"
+        return "of the second"
+
+    source.answer = answer
+    watched = [WatchedSource(kit.watched(), (heard,))]
+    async with living(store, counts, [PolledSource(source, (reader,))], watched):
+        store.upsert(A)
+        await counts.until(lambda: len(source.asked) == 1)
+        store.delete(A.id)
+        store.upsert(A)
+        # The collector of the first life goes on while its end is being told, and an answer comes.
+        await counts.until(lambda: len(heard.seen) >= 2)
+        answers.set()
+        await answered.wait()
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()
+        may_go.set()
+        await counts.until(lambda: len(heard.seen) == 3 and reader.seen)
+    assert told(heard) == [(ADD, A), (DELETE, A), (ADD, A)]
+    assert [payload for payload, _ in reader.seen] == ["of the second"]
+
+
+async def test_s26_an_endpoint_that_moved_is_polled_at_its_new_place_only(kit, counts, store):
+    source, heard = kit.polled(interval_s=0.05), kit.hears("x")
+    store.upsert(A)
+    async with living(store, counts, [PolledSource(source)], [WatchedSource(kit.watched(), (heard,))]):
+        await counts.until(lambda: source.asked)
+        store.upsert(MOVED)
+        asked = len(source.asked)
+        await counts.until(lambda: len(source.asked) >= asked + 2)
+    assert {endpoint.port for endpoint in source.asked[asked:]} == {8001}
+    assert source.forgotten == [A.id, A.id]
+    assert told(heard) == [(ADD, A), (ADD, MOVED)]
+
+
+async def test_a_changed_label_keeps_the_collector(kit, counts, store):
+    source = kit.polled(interval_s=0.05)
+    store.upsert(A)
+    async with living(store, counts, [PolledSource(source)]):
+        await counts.until(lambda: source.asked)
+        store.upsert(LABELLED)
+        await counts.until(lambda: LABELLED in source.asked)
+        assert source.forgotten == []
+
+
+async def test_a_source_may_change_or_drop_what_is_told(kit, counts, store):
+    source, heard = kit.watched(), kit.hears("x")
+    source.say = lambda event: None if event.type is DELETE else dataclasses.replace(event, endpoint=LABELLED)
+    async with living(store, counts, watched=[WatchedSource(source, (heard,))]):
+        store.upsert(A)
+        store.delete(A.id)
+        await counts.until(lambda: counts.seen["event", "e", "dropped"])
+    assert told(heard) == [(ADD, LABELLED)]
+
+
+async def test_a_source_that_is_watched_later_is_told_of_what_the_others_were_told_of_that_is_there(kit, counts, store):
+    first, second = kit.hears("x"), kit.hears("y")
+    other = dataclasses.replace(A, id="n/b", name="b")
+    store.upsert(A)
+    store.upsert(other)
+    async with living(store, counts, watched=[WatchedSource(kit.watched(), (first,))]) as collectors:
+        store.delete(other.id)
+        await counts.until(lambda: len(first.seen) == 3)
+        collectors.lifecycle.watch(WatchedSource(EndpointNotificationSource("late"), (second,)))
+        store.upsert(LABELLED)
+        store.delete(A.id)
+        await counts.until(lambda: len(second.seen) == 3 and len(first.seen) == 5)
+    assert told(second) == [(ADD, A), (ADD, LABELLED), (DELETE, LABELLED)]
+
+
+async def test_failures_are_counted_and_concern_nobody_else(kit, counts, store):
+    bad_source, good_source = kit.watched("bad"), kit.watched("good")
+    bad, good = kit.hears("b"), kit.hears("g")
+
+    def fail(event):
+        raise ZeroDivisionError("no")
+
+    async def raise_(event):
+        raise ZeroDivisionError("no")
+
+    bad_source.say, bad.found = fail, raise_
+    watched = [WatchedSource(bad_source, ()), WatchedSource(good_source, (bad, good))]
+    async with living(store, counts, watched=watched):
+        store.upsert(A)
+        store.delete(A.id)
+        await counts.until(lambda: len(good.seen) == 2)
+    assert counts.seen["event", "bad", "failed"] == 2
+    assert counts.seen["extract", "good", "b"] == 2
+
+
+async def test_what_an_extractor_says_of_an_endpoint_is_written(kit, counts, store):
+    heard, last = kit.hears("x"), kit.hears("y")
+
+    async def found(event):
+        return {event.endpoint.id: {"role": event.endpoint.labels.get("role", "")}, "n/nobody": {"role": "x"}}
+
+    heard.found = found
+    async with living(store, counts, watched=[WatchedSource(kit.watched(), (heard, last))]):
+        store.upsert(LABELLED)
+        await counts.until(lambda: last.seen)
+    assert store.endpoint(A.id).attributes.get("role") == "decode"
+
+
+@given(CHANGES)
+def test_whatever_happens_events_are_those_of_the_store_in_its_order(changes):
+    anyio.run(_follows, changes, backend_options={"use_uvloop": True})
+
+
+class Recorder:
+    """Notes what it hears, and how much of that it has heard, slowly now and then."""
+
+    name, type, kind = "x", "t", None
+
+    def __init__(self, expected):
+        self.expected = expected
+        self.seen = []
+        self.news = anyio.Event()
+
+    async def extract_event(self, event):
+        self.seen.append((event.type, event.endpoint))
+        if len(self.seen) % 2:
+            await anyio.lowlevel.checkpoint()
+        self.news.set()
+        self.news = anyio.Event()
+        return {}
+
+    async def heard_all(self):
+        while len(self.seen) < len(self.expected):
+            await self.news.wait()
+
+
+class Nothing:
+    """Counts nothing."""
+
+    def poll_failed(self, source): ...
+    def extract_failed(self, source, extractor): ...
+    def event(self, source, outcome): ...
+
+
+def _change(store, name, port):
+    """The event that the change has to give, if any."""
+    before = store.get(f"n/{name}")
+    if port is None:
+        return (DELETE, before) if store.delete(f"n/{name}") else None
+    endpoint = EndpointMetadata(f"n/{name}", name, "10.0.0.1", port)
+    return (ADD, endpoint) if store.upsert(endpoint) else None
+
+
+async def _follows(changes):
+    store, expected = EndpointStore(), []
+    recorder = Recorder(expected)
+    watched = [WatchedSource(EndpointNotificationSource("life"), (recorder,))]
+    async with living(store, Nothing(), watched=watched) as collectors:
+        expected += [event for name, port in changes if (event := _change(store, name, port)) is not None]
+        present = {endpoint.id for endpoint in store.endpoints()}
+        with anyio.fail_after(5):
+            await recorder.heard_all()
+            while {f"n/{name}" for name in "abc" if f"n/{name}" in collectors} != present:
+                await anyio.lowlevel.checkpoint()
+    assert recorder.seen == expected

@@ -1,0 +1,225 @@
+"""Events of notification sources: order, copies, what a source may do to them, and what a failure concerns."""
+
+import dataclasses
+import time
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from hotbay.config.data_types import ObjectKind
+from hotbay.datalayer.attributes import AttributeRefusedError
+from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.sources import event_attributes
+from hotbay.datalayer.sources.event_attributes import EventAttributes, TooManyEndpointsError
+from hotbay.datalayer.sources.notification import Notifications, NotifiedSource
+from hotbay.datalayer.sources.source import EventType, ObjectEvent
+from hotbay.datalayer.store import EndpointStore
+from hotbay.observe.background import Background
+from hypothesis import given
+from hypothesis import strategies as st
+
+POD = ObjectKind("", "v1", "Pod")
+A = EndpointMetadata("n/a", "a", "10.0.0.1", 8000)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "come", "go"]), st.sampled_from("ab"), st.sampled_from([1, 2, None])), max_size=12
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def event(key="n/a", value=0, type_=EventType.ADD_OR_UPDATE):
+    return ObjectEvent(type_, POD, key, {"spec": {"value": value}})
+
+
+@pytest.fixture
+def store():
+    return EndpointStore()
+
+
+@asynccontextmanager
+async def notifying(store, counts, *notified, **options):
+    attributes = EventAttributes(store, now=time.monotonic)
+    notifications = Notifications(notified, attributes=attributes, counts=counts, background=Background(), **options)
+    unfollow = attributes.follow()
+    async with anyio.create_task_group() as group:
+        notifications.start(group)
+        with anyio.fail_after(5):
+            for one in notified:
+                await one.source.runs.wait()
+        yield
+        group.cancel_scope.cancel()
+    unfollow()
+
+
+async def test_events_reach_every_extractor_in_order(kit, counts, store):
+    source, one, two = kit.told(), kit.hears("one", POD), kit.hears("two", POD)
+    async with notifying(store, counts, NotifiedSource(source, (one, two))):
+        for value in range(20):
+            await source.emit(event(value=value))
+    for extractor in (one, two):
+        assert [seen.object["spec"]["value"] for seen in extractor.seen] == list(range(20))
+    assert counts.seen["event", "n", "delivered"] == 20
+
+
+async def test_one_event_is_under_way_at_a_time_even_if_a_source_emits_several(kit, counts, store):
+    source, slow = kit.told(), kit.hears("slow", POD)
+    under_way, most, order = 0, 0, []
+
+    async def found(seen):
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(seen.object["spec"]["value"] % 3):
+            await anyio.lowlevel.checkpoint()
+        order.append(seen.object["spec"]["value"])
+        under_way -= 1
+        return {}
+
+    slow.found = found
+    async with notifying(store, counts, NotifiedSource(source, (slow,))), anyio.create_task_group() as group:
+        for value in range(10):
+            group.start_soon(source.emit, event(value=value))
+    assert (most, order) == (1, list(range(10)))
+
+
+async def test_each_extractor_has_a_copy_of_its_own(kit, counts, store):
+    source, rude, other = kit.told(), kit.hears("rude", POD), kit.hears("other", POD)
+    original = event(value=1)
+
+    async def found(seen):
+        seen.object["spec"]["value"] = "changed"
+        return {}
+
+    rude.found = found
+
+    def say(seen):
+        seen.object["said"] = True
+        return seen
+
+    source.say = say
+    async with notifying(store, counts, NotifiedSource(source, (rude, other))):
+        await source.emit(original)
+    assert other.seen[0].object == {"spec": {"value": 1}, "said": True}
+    assert original.object == {"spec": {"value": 1}}
+
+
+async def test_a_source_may_change_or_drop_an_event(kit, counts, store):
+    source, heard = kit.told(), kit.hears("x", POD)
+    source.say = lambda seen: None if seen.object["spec"]["value"] == 1 else dataclasses.replace(seen, key="other")
+    async with notifying(store, counts, NotifiedSource(source, (heard,))):
+        for value in range(3):
+            await source.emit(event(value=value))
+    assert [(e.key, e.object["spec"]["value"]) for e in heard.seen] == [("other", 0), ("other", 2)]
+    assert (counts.seen["event", "n", "dropped"], counts.seen["event", "n", "delivered"]) == (1, 2)
+
+
+async def test_a_source_that_fails_at_an_event_loses_that_one_only(kit, counts, store):
+    source, heard = kit.told(), kit.hears("x", POD)
+
+    def say(seen):
+        if seen.object["spec"]["value"] == 0:
+            raise ZeroDivisionError("no")
+        return seen
+
+    source.say = say
+    async with notifying(store, counts, NotifiedSource(source, (heard,))):
+        for value in range(2):
+            await source.emit(event(value=value))
+    assert [e.object["spec"]["value"] for e in heard.seen] == [1]
+    assert counts.seen["event", "n", "failed"] == 1
+
+
+@pytest.mark.parametrize("failure", ["raises", "hangs", "bad value", "bad key"])
+async def test_a_failed_extractor_is_counted_and_the_others_see_the_event(kit, counts, store, failure):
+    source, bad, good = kit.told(), kit.hears("bad", POD), kit.hears("good", POD)
+    store.upsert(A)
+
+    async def found(seen):
+        if failure == "raises":
+            raise ZeroDivisionError("no")
+        if failure == "hangs":
+            await anyio.sleep_forever()
+        return {"n/a": {"x": object()} if failure == "bad value" else {"not a key": 1}}
+
+    bad.found = found
+    async with notifying(store, counts, NotifiedSource(source, (bad, good)), step_s=0.05):
+        await source.emit(event())
+    assert (len(good.seen), counts.seen["extract", "n", "bad"]) == (1, 1)
+    assert store.endpoint("n/a").attributes.keys() == ()
+
+
+async def test_an_extractor_that_bounds_its_own_calls_is_not_cut_off(kit, counts, store):
+    source, patient = kit.told(), kit.hears("patient", POD)
+    patient.step_s = float("inf")
+    may_end = anyio.Event()
+
+    async def found(seen):
+        await may_end.wait()
+        return {}
+
+    patient.found = found
+    notified = NotifiedSource(source, (patient,))
+    async with notifying(store, counts, notified, step_s=0.001), anyio.create_task_group() as group:
+        group.start_soon(source.emit, event())
+        await counts.until(lambda: patient.seen)
+        with anyio.move_on_after(0.05):
+            await counts.until(lambda: counts.seen["extract", "n", "patient"])
+        may_end.set()
+    assert ("extract", "n", "patient") not in counts.seen
+
+
+async def test_what_an_event_said_waits_for_its_endpoint_and_outlives_it(kit, counts, store):
+    source, heard = kit.told(), kit.hears("x", POD)
+
+    async def found(seen):
+        return {seen.key: {"value": seen.object["spec"]["value"], "b": None}}
+
+    heard.found = found
+    async with notifying(store, counts, NotifiedSource(source, (heard,))):
+        await source.emit(event(value=7))
+        store.upsert(A)
+        assert store.endpoint("n/a").attributes.get("value") == 7
+        await source.emit(event(value=8))
+        assert store.endpoint("n/a").attributes.get("value") == 8
+        store.delete("n/a")
+        store.upsert(A)
+        assert store.endpoint("n/a").attributes.get("value") == 8
+
+
+@given(STEPS)
+def test_an_endpoint_always_has_what_was_said_last(steps):
+    store = EndpointStore()
+    attributes = EventAttributes(store, now=time.monotonic)
+    attributes.follow()
+    said = {}
+    for what, name, value in steps:
+        endpoint = EndpointMetadata(f"n/{name}", name, "10.0.0.1", 8000)
+        if what == "put":
+            attributes.put({endpoint.id: {"v": value}})
+            said[endpoint.id] = value
+        elif what == "come":
+            store.upsert(endpoint)
+        else:
+            store.delete(endpoint.id)
+        for known in store.endpoints():
+            assert store.endpoint(known.id).attributes.get("v") == said.get(known.id)
+
+
+def test_what_is_refused_changes_nothing():
+    store = EndpointStore()
+    store.upsert(A)
+    attributes = EventAttributes(store, now=time.monotonic)
+    attributes.put({"n/a": {"v": 1}})
+    with pytest.raises(AttributeRefusedError):
+        attributes.put({"n/a": {"v": 2}, "n/b": {"v": object()}})
+    assert store.endpoint("n/a").attributes.get("v") == 1
+
+
+def test_attributes_of_so_many_endpoints_are_kept_and_no_more(monkeypatch):
+    monkeypatch.setattr(event_attributes, "MAX_KEPT_ENDPOINTS", 2)
+    attributes = EventAttributes(EndpointStore(), now=time.monotonic)
+    attributes.put({"n/a": {"v": 1}, "n/b": {"v": 1}})
+    with pytest.raises(TooManyEndpointsError, match="at most 2"):
+        attributes.put({"n/c": {"v": 1}})
+    attributes.put({"n/a": {"v": None}})
+    attributes.put({"n/c": {"v": 1}})

@@ -1,0 +1,183 @@
+"""How often sources are polled, and what follows from it: how long figures count, and what the operator is told."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import TaskStatus
+from hotbay.collection import OnPage
+from hotbay.config.host_config import HostConfig, load_host_config
+from hotbay.config.picker_config import PickerConfig, load_picker_config
+from hotbay.data_layer import DataLayer
+from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.freshness import Freshness, StalePolicy
+from hotbay.datalayer.metrics_source import MetricsPoller
+from hotbay.datalayer.scrape import ScrapeStore
+from hotbay.datalayer.scrape_records import ScrapeCounts
+from hotbay.observe.background import Background
+from hotbay.observe.metrics import Metrics as Counted
+
+pytestmark = pytest.mark.anyio
+
+HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+SLOW = """
+plugins:
+- {name: metrics-data-source, type: metrics-data-source, parameters: {interval: 5s}}
+- {type: core-metrics-extractor}
+- {type: dcgm-data-source}
+- {type: models-data-source, parameters: {interval: 130ms}}
+dataLayer:
+  sources:
+  - {pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}
+  - {pluginRef: dcgm-data-source}
+  - {pluginRef: models-data-source}
+"""
+A = EndpointMetadata("default/a", "a", "10.0.0.1", 8000)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Scripted:
+    """A `Scraping` that fetches nothing: a test says what came and how it goes."""
+
+    store: ScrapeStore
+    source: MetricsPoller
+    on_page: OnPage
+    widened: Callable[[float], None]
+    factor: float = 1.0
+    counts: ScrapeCounts = field(default_factory=ScrapeCounts)
+
+    @property
+    def interval_s(self) -> float:
+        return self.source.interval_s
+
+    def want(self, names: Iterable[str]) -> None:
+        self.source.want(names)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        await anyio.sleep_forever()
+
+    def widen(self, factor: float) -> None:
+        self.factor = factor
+        self.widened(factor)
+
+
+@dataclass
+class Made:
+    """A data layer that is loaded, and the scrapings that it made, by source."""
+
+    data: DataLayer
+    counts: Counted
+    scraped: dict[str, Scripted] = field(default_factory=dict)
+
+
+def host(tmp_path: Path, text: str = "") -> HostConfig:
+    head = "apiVersion: hotbay/v1alpha1\nkind: HostConfig\nstate_dir: state\n"
+    return load_host_config(head + text, file="host.yaml", base_directory=tmp_path, environment={}, is_root=False)
+
+
+def picker(text: str = "") -> PickerConfig:
+    return load_picker_config(HEAD + text, file="picker.yaml")
+
+
+async def loaded(config: HostConfig, chosen: PickerConfig, directory: Path) -> Made:
+    scraped: dict[str, Scripted] = {}
+
+    def make(store: ScrapeStore, source: MetricsPoller, on_page: OnPage, widened: Callable[[float], None]) -> Scripted:
+        return scraped.setdefault(source.name, Scripted(store, source, on_page, widened))
+
+    counts = Counted()
+    data = DataLayer(
+        config, chosen, directory=directory, background=Background(), metrics=counts, make_scraper=make
+    )  # fmt: skip
+    await data.load()
+    return Made(data, counts, scraped)
+
+
+async def test_figures_count_for_as_long_as_the_configuration_says_from_the_start_and_after_a_reload(
+    tmp_path: Path,
+) -> None:
+    made = await loaded(
+        host(tmp_path, "freshness: {stale_after: 1s, fields: {lora: 10s}, failures: 5}"), picker(), tmp_path
+    )
+    assert made.data.store.freshness == Freshness(1.0, {"lora": 10.0}, failures=5)
+    made.data.configure(host(tmp_path, "freshness: {stale_after: 3s, policy: ignore}"), picker())
+    assert made.data.store.freshness == Freshness(3.0, policy=StalePolicy.IGNORE)
+
+
+async def test_figures_of_a_slow_source_count_for_three_of_its_intervals(tmp_path: Path) -> None:
+    made = await loaded(host(tmp_path), picker(SLOW), tmp_path)
+    assert made.data.store.freshness.stale_after_s == 15.0
+
+
+async def test_without_a_source_of_figures_they_count_for_as_long_as_is_written(tmp_path: Path) -> None:
+    text = """
+plugins: [{type: models-data-source, parameters: {interval: 9s}}]
+dataLayer: {injectDefaults: false, sources: [{pluginRef: models-data-source}]}
+"""
+    made = await loaded(host(tmp_path), picker(text), tmp_path)
+    assert made.data.collection.longest_report_s == 0.0
+    assert made.data.store.freshness == Freshness()
+
+
+async def test_figures_count_longer_while_pressure_makes_intervals_longer(tmp_path: Path) -> None:
+    made = await loaded(host(tmp_path, "scrape: {interval: 100ms}"), picker(), tmp_path)
+    store, (one,) = made.data.store, made.scraped.values()
+    store.upsert(A)
+    store.update_metrics(A.id, Metrics(waiting=1.0), 0.0)
+    one.widen(20.0)
+    assert store.freshness.stale_after_s == pytest.approx(6.0)
+    assert store.publish(5.9).columns["endpoint.waiting"][0] == 1.0
+    made.data.configure(host(tmp_path, "freshness: {stale_after: 1s}"), picker())
+    assert store.freshness.stale_after_s == pytest.approx(6.0)
+    one.widen(1.0)
+    assert store.freshness.stale_after_s == 1.0
+
+
+async def test_pressure_on_a_source_that_brings_no_figures_changes_nothing_for_them(tmp_path: Path) -> None:
+    made = await loaded(host(tmp_path), picker(SLOW), tmp_path)
+    made.scraped["dcgm-data-source"].widen(2.0)
+    assert made.data.store.freshness.stale_after_s == 15.0
+    assert made.data.collection.intervals_s["dcgm-data-source"] == 2.0
+
+
+async def test_the_interval_of_each_source_is_told_as_it_is_used(tmp_path: Path) -> None:
+    made = await loaded(host(tmp_path), picker(SLOW), tmp_path)
+    assert made.data.collection.intervals_s == pytest.approx(
+        {"metrics-data-source": 5.0, "dcgm-data-source": 1.0, "models-data-source": 0.15}
+    )
+
+
+async def test_a_page_that_lacks_something_counts_as_an_error_of_the_core_extractor(tmp_path: Path) -> None:
+    made = await loaded(host(tmp_path), picker(), tmp_path)
+    (one,) = made.scraped.values()
+    one.on_page(A, MetricsPage("vllm", Metrics()))
+    assert made.counts.extract_errors.total() == 0
+    one.on_page(A, MetricsPage("vllm", Metrics(), missing=("waiting", "running")))
+    one.on_page(A, MetricsPage("vllm", Metrics(), invalid=("kv_usage",)))
+    assert made.counts.extract_errors.get("metrics-data-source", "core-metrics-extractor") == 2
+
+
+async def test_pages_without_the_core_extractor_say_nothing_of_the_endpoint(tmp_path: Path) -> None:
+    made = await loaded(host(tmp_path), picker(SLOW), tmp_path)
+    store, exporter = made.data.store, made.scraped["dcgm-data-source"]
+    assert not exporter.store.record_scrape_failure(A.id, "gone")
+    store.upsert(A)
+    assert exporter.store.update_metrics(A.id, Metrics(waiting=1.0), 1.0)
+    for _ in range(5):
+        assert exporter.store.record_scrape_failure(A.id, "refused")
+    status, live = store.scrape_status(A.id), store.endpoint(A.id)
+    assert status is not None
+    assert live is not None
+    assert (status.scrapes, live.metrics) == (0, Metrics())
+    assert made.counts.poll_errors.get("dcgm-data-source") == 5
+    store.update_metrics(A.id, Metrics(), 1.0)
+    assert store.publish(1.0).columns["endpoint.healthy"][0] == 1.0
