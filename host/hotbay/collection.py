@@ -1,7 +1,8 @@
 """Wiring of what keeps endpoints' data fresh: sources and extractors as configured and registered, and the tasks that run them.
 
-Decides nothing but which task runs which source: pages of metrics are scraped, other data are polled, and sources of events are
-followed. Types that are not the host's are made by whoever provides them.
+Decides which task runs which source: pages of metrics are scraped, other data are polled, and sources of events are followed;
+and who makes which attribute: it has one owner, the host's own extractors first, then whoever is named first. Types that are
+not the host's are made by whoever provides them.
 """
 
 import time
@@ -21,6 +22,7 @@ from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.engines import NO_ENGINE, EngineSet
 from hotbay.datalayer.extraction import MetricsPage
 from hotbay.datalayer.metrics_source import MetricsPoller
+from hotbay.datalayer.owners import share_out
 from hotbay.datalayer.registrar import (
     Binding,
     Registrant,
@@ -104,6 +106,7 @@ class Collection:
         self._make_scraper = make_scraper or self._scraper
         self._changed = changed
         self._bindings = Bindings()
+        self._clashes: tuple[Problem, ...] = ()
         self._running: _Running | None = None
         self._tick_s = base_tick_s(0.0, ())
         self._scraped: list[_Scraped] = []
@@ -114,7 +117,7 @@ class Collection:
         """What is wrong with sources as they are now, and dependencies that nothing serves."""
         sources = (binding.source for binding in self.resolution.bindings)
         found = [problem for source in sources for problem in getattr(source, "problems", ())]
-        return (*self._bindings.problems, *found)
+        return (*self._bindings.problems, *self._clashes, *found)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -169,7 +172,7 @@ class Collection:
 
     async def run(self, group: TaskGroup) -> None:
         """Start everything in `group`; returns when every endpoint has its collectors."""
-        self._store.declare_attributes(self.columns)
+        self._declare()
         collectors = self._collectors(self._polled)
         watched = [one for binding in self.resolution.bindings if (one := _watched(binding)) is not None]
         lifecycle = Lifecycle(self._store, collectors, watched, now=time.monotonic, counts=self._counts)
@@ -202,9 +205,14 @@ class Collection:
                 self._begin(binding)
             elif binding.extractors != before[name].extractors:
                 self._rebind(name, extractors_of_payloads(binding))
-        self._store.declare_attributes(self.columns)
+        self._declare()
         for scraped in self._scraped:
             scraped.scraping.want(_families(scraped.extraction.extractors))
+
+    def _declare(self) -> None:
+        extractors = [extractor for binding in self.resolution.bindings for extractor in binding.extractors]
+        self._clashes = share_out(extractors)
+        self._store.declare_attributes(self.columns)
 
     def _begin(self, binding: Binding) -> None:
         """Run a source that was not known at the start."""

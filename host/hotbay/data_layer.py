@@ -20,14 +20,15 @@ from hotbay.config.data_types import ObjectKind
 from hotbay.config.host_config import HostConfig
 from hotbay.config.picker_config import PickerConfig
 from hotbay.datalayer.builtin_sources import make_source
+from hotbay.datalayer.configured_endpoints import configured_endpoints
 from hotbay.datalayer.discovery.discovery import Discovery
 from hotbay.datalayer.discovery.feed import FeedPlan
 from hotbay.datalayer.discovery.plans import discovery_plan
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.endpoint_documents import configured_endpoints
 from hotbay.datalayer.freshness import Freshness, StalePolicy
 from hotbay.datalayer.metrics_source import MetricsPoller
 from hotbay.datalayer.remote.provider import RemoteTypes
+from hotbay.datalayer.remote.records import listens_on
 from hotbay.datalayer.scrape import ScrapeStore
 from hotbay.datalayer.scrape_process import ScrapeProcess
 from hotbay.datalayer.sources.objects import ObjectDirectorySource
@@ -73,6 +74,7 @@ class DataLayer:
         self.plugins = RemoteTypes(
             default_source=partial(_default_source, interval_s=config.scrape.interval_s),
             feed=_objects(config.objects.directory),
+            own=listens_on(config.listen.http.host, config.listen.http.port),
         )
         self.before_publish: Callable[[float], None] = lambda now: None
         make_scraper = make_scraper or (_scrape_process if config.scrape.process else None)

@@ -146,6 +146,7 @@ class StatusPage:
             **known,
             "scrape_errors": scrape.errors if scrape is not None else 0,
             "last_scrape_error": scrape.last_error if scrape is not None else "",
+            "lacks": list(scrape.lacks) if scrape is not None else [],
         }
 
 

@@ -71,7 +71,8 @@ def take_view(
     epoch, rows, membership, sent_ids, columns, places = View.from_wire(value)
     known = held if held is not None and held.membership == membership else None
     current = known if known is not None and known.epoch == epoch else None
-    if current is not None and not columns and places is None:
+    # A map without any is an answer: the host has none of the columns that it was asked for.
+    if current is not None and columns is None and places is None:
         return current
     ids: Sequence[str]
     if sent_ids is not None:

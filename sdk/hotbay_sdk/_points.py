@@ -198,7 +198,7 @@ class Extractor(_Instance):
 class EventExtractor(_Instance):
     """Turns events, of endpoints or of objects, into attributes of endpoints.
 
-    Events come one at a time and in order, each once; one at which a process died is given to its successor again.
+    Events come one at a time and in order; one at which a process died is given to its successor again, with the same number.
     """
 
     def extract(
@@ -243,8 +243,8 @@ class DiscoveryNotifier:
 
         Args:
             endpoint: `id` as `namespace/name`, or `name` and `namespace`; `address`, an IP literal; `port`; and what an
-                endpoint file may say beside: `labels`, `state`, `weight`. What the host cannot use is told in its log,
-                and the endpoint keeps its last good form.
+                endpoint file may say beside: `labels`, `state`, `weight`, `metricsHost`, `nodeAddress`. What the host cannot
+                use is told in its log, and the endpoint keeps its last good form.
 
         Raises:
             ValueError: it holds what cannot cross, or is longer than 64 KiB.
@@ -257,7 +257,10 @@ class DiscoveryNotifier:
         raise _UndefinedError
 
     def ready(self) -> None:
-        """Everything that is there now was told, and what an earlier run told beside is gone. Calls after the first do nothing."""
+        """Everything that is there now was told: it counts from now on, and what an earlier run told beside is gone.
+
+        Calls after the first do nothing. A run without one is heard in nothing, and after 15 s counts as failing.
+        """
         raise _UndefinedError
 
     def wait(self, seconds: float) -> bool:
@@ -274,7 +277,8 @@ class Discovery(_Instance):
         Runs in a thread of its own, beside all other calls. May be a generator, which yields when it has told something
         and is closed at a `yield` when the run is over; its items mean nothing. Nothing is deleted before `ready` that an
         earlier run had told, so that a restart never empties the pool. Returning or raising ends the run: the host keeps
-        what was told, and begins another one after a pause.
+        what was told, and begins another one after a pause. Once the run is over it has to return within 10 s: the
+        process is replaced otherwise.
         """
         raise _UndefinedError
 

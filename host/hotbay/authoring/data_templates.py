@@ -141,7 +141,13 @@ class $cls(Discovery):
         """The texts by name; of a file that says something else, what it said before."""
         found: dict[str, str] = {}
         for path in sorted(self._folder.glob("*.txt")):
-            text = path.read_text().strip()
+            try:
+                text = path.read_bytes()[:1000].decode("ascii").strip()
+            except FileNotFoundError:
+                continue  # it went since the folder was listed
+            except (OSError, UnicodeDecodeError) as error:
+                self._context.logger.warning("%s cannot be read: %s", path.name, error)
+                text = ""
             if text.rpartition(":")[2].isdecimal():
                 found[path.stem] = text
             elif path.stem in known:
@@ -176,6 +182,17 @@ def test_a_file_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
         harness.configure("mine", "$type", {"folder": str(tmp_path)})
         told = harness.discover("mine", [lambda: (tmp_path / "a.txt").write_text("10.0.0.1:")])
         assert told == [["upsert", {"id": "default/a", "address": "10.0.0.1", "port": 8000}], ["ready"]]
+
+
+def test_files_that_cannot_be_read_stop_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\\xff\\xfe")
+    (tmp_path / "b.txt").symlink_to("nowhere")
+    (tmp_path / "c.txt").mkdir()
+    (tmp_path / "d.txt").write_text("10.0.0.1:8000")
+    with PluginHarness(plugin) as harness:
+        harness.configure("mine", "$type", {"folder": str(tmp_path)})
+        told = harness.discover("mine", [])
+        assert told == [["upsert", {"id": "default/d", "address": "10.0.0.1", "port": 8000}], ["ready"]]
 """,
     does="Finds endpoints: one file for each, named NAME.txt, which says ADDRESS:PORT.",
     reads="The files of a folder.",

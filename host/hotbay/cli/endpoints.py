@@ -140,4 +140,6 @@ def _notes(row: Page) -> list[str]:
         message = str(row["last_scrape_error"])
         short = message if len(message) <= _ERROR_CHARS else message[:_ERROR_CHARS] + "…"
         notes.append(f"{row.get('id')}: {row['scrape_errors']} scrapes failed, the last one: {short}")
+    if lacks := texts(row.get("lacks")):
+        notes.append(f"{row.get('id')}: its metrics page: {', '.join(lacks)}")
     return notes

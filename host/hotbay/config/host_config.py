@@ -18,9 +18,11 @@ from hotbay.config.health_config import HealthSection
 from hotbay.config.host_fields import (
     Address,
     AdminAddress,
+    Authority,
     DigestText,
     Duration,
     FilePath,
+    Host,
     Label,
     ListenAddress,
     Name,
@@ -114,6 +116,8 @@ class EndpointEntry(Section):
     labels: Mapping[str, str] = {}
     weight: float = Field(default=1.0, ge=0, le=1)
     state: Literal["active", "cordoned"] = "active"
+    metrics_host: Authority | None = None
+    node_address: Host | None = None
 
     @property
     def effective_name(self) -> str:

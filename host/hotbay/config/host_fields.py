@@ -15,16 +15,13 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from hotbay.config.addresses import AUTHORITY_FORM, HOST_FORM, host_and_port, is_authority, is_host
 from hotbay.config.quantities import QuantityError, parse_duration_s, parse_size_bytes
 from hotbay.config.wording import described
 
 NOT_SUPPORTED: Final = "not_supported"
 REFUSED: Final = "refused"
 
-_LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_HOST: Final = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*(?P<last>{_LABEL})\.?\Z")
-_ADDRESS: Final = re.compile(r"(?:\[(?P<host6>[^\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})\Z")
-_MAX_PORT: Final = 65535
 _REV_LIMIT: Final = 2**64
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _DEFAULT_HTTP_PORT: Final = 80
@@ -127,11 +124,10 @@ def _address(value: object) -> ListenAddress:
         raise refusal(expected, value, hint="put it in quotes")
     if value.startswith("unix:"):
         raise refusal("", value, hint="listen on HOST:PORT", kind=NOT_SUPPORTED)
-    found = _ADDRESS.match(value)
-    host = (found["host"] or found["host6"]) if found else ""
-    if not found or not _is_host(host) or int(found["port"]) > _MAX_PORT:
+    found = host_and_port(value)
+    if found is None:
         raise refusal(expected, value)
-    return ListenAddress(host, int(found["port"]))
+    return ListenAddress(*found)
 
 
 def _admin_address(value: object) -> UnixAddress:
@@ -161,7 +157,7 @@ def _remote_url(value: object) -> str:
     except ValueError as e:
         raise refusal(expected, value) from e
     host = parts.hostname or ""
-    if parts.scheme not in ("http", "https") or not _is_host(host) or "@" in parts.netloc or parts.fragment:
+    if parts.scheme not in ("http", "https") or not is_host(host) or "@" in parts.netloc or parts.fragment:
         raise refusal(expected, value, hint="credentials go into `auth`" if "@" in parts.netloc else "")
     if parts.scheme == "http" and not _is_loopback(host):
         raise refusal(expected, value, hint="over plain http anybody on the way can send other bytes")
@@ -173,16 +169,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _is_host(host: str) -> bool:
-    name = _HOST.match(host)
-    if name is not None and not name["last"].isdigit():
-        return True
-    try:
-        return "%" not in host and bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
 
 
 def _endpoint_url(value: object) -> EndpointUrl:
@@ -203,7 +189,19 @@ def _endpoint_url(value: object) -> EndpointUrl:
 
 def _is_plain_endpoint(parts: SplitResult) -> bool:
     extra = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
-    return parts.scheme == "http" and not extra and _is_host(parts.hostname or "")
+    return parts.scheme == "http" and not extra and is_host(parts.hostname or "")
+
+
+def _authority(value: object) -> str:
+    if not isinstance(value, str) or not is_authority(value):
+        raise refusal(AUTHORITY_FORM, value)
+    return value
+
+
+def _host(value: object) -> str:
+    if not isinstance(value, str) or not is_host(value):
+        raise refusal(HOST_FORM, value)
+    return value
 
 
 def _directory_path(value: object, info: ValidationInfo) -> Path:
@@ -230,6 +228,10 @@ Address = Annotated[
 Url = Annotated[
     EndpointUrl, BeforeValidator(_endpoint_url), WithJsonSchema({"type": "string", "examples": ["http://10.0.0.1:80"]})
 ]
+Authority = Annotated[
+    str, BeforeValidator(_authority), WithJsonSchema({"type": "string", "examples": ["10.0.0.1:9400"]})
+]
+Host = Annotated[str, BeforeValidator(_host), WithJsonSchema({"type": "string", "examples": ["10.0.0.1"]})]
 AdminAddress = Annotated[
     UnixAddress, BeforeValidator(_admin_address), WithJsonSchema({"type": "string", "examples": ["unix:admin.sock"]})
 ]

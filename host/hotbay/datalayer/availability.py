@@ -27,12 +27,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from hotbay.datalayer.endpoint_reports import Report
+from hotbay.datalayer.endpoint_reports import Report, Tally
 from hotbay.datalayer.health_state import (
     NEVER,
     NOTHING,
     Cause,
     Effect,
+    EjectionOff,
     Event,
     Gathered,
     Health,
@@ -50,7 +51,7 @@ from hotbay.datalayer.health_state import (
     advance,
 )
 
-__all__ = ["step"]
+__all__ = ["decides", "step"]
 
 PROBE_WITHIN_S: Final = 30.0
 """A request that was to be the probe and was never sent is given up after this; one that was sent always reports."""
@@ -77,6 +78,8 @@ def step(pool: Pool, event: Event, now: float, limits: HealthLimits) -> tuple[Po
             turn.observed(event)
         case Tick():
             turn.tick()
+        case EjectionOff():
+            turn.ejection_off()
         case ProbeTaken():
             turn.probe_taken(event)
         case ProbeSent():
@@ -84,6 +87,20 @@ def step(pool: Pool, event: Event, now: float, limits: HealthLimits) -> tuple[Po
         case ProbeUnused():
             turn.probe_unused(event)
     return turn.pool(), tuple(turn.effects)
+
+
+def decides(health: Health, counted: Tally, limits: HealthLimits) -> bool:
+    """Whether an endpoint's phase may change by what was counted since the last `Observed`, so that it cannot wait."""
+    if health.phase is not Phase.ADMITTED:
+        return health.phase is not Phase.EJECTED
+    if health.withheld is not None:
+        return False
+    run = counted.trailing if counted.reached else health.run + counted.trailing
+    requests = health.recent.requests + health.earlier.requests + counted.requests
+    errors = health.recent.errors + health.earlier.errors + counted.errors
+    return run >= limits.unreachable or (
+        0 < requests >= limits.min_requests and errors >= limits.error_share * requests
+    )
 
 
 class _Turn:
@@ -100,11 +117,16 @@ class _Turn:
         self.turned_at = pool.turned_at
         self.pool_ttft_s = pool.pool_ttft_s
         self.effects: list[Effect] = []
+        self._out: int | None = None
 
     def pool(self) -> Pool:
         return Pool(
-            MappingProxyType(self.endpoints), self.active, self.eras, self.begun_at, self.turned_at, self.pool_ttft_s
-        )
+            MappingProxyType(self.endpoints), self.active, self.eras, self.begun_at, self.turned_at, self.pool_ttft_s,
+            panics=bool(self.active) and not any(map(self._is_in, self.active)),
+        )  # fmt: skip
+
+    def _is_in(self, one: str) -> bool:
+        return self.endpoints[one].phase is Phase.ADMITTED
 
     def next_era(self) -> int:
         self.eras += 1
@@ -147,9 +169,15 @@ class _Turn:
         health = self.endpoints[event.endpoint_id]
         self._move(event.endpoint_id, health, Cause.PROBE, until=self.now + PROBE_WITHIN_S)
 
+    def ejection_off(self) -> None:
+        for one, health in self.endpoints.items():
+            since = health.since if health.phase is Phase.ADMITTED else self.now
+            self.endpoints[one] = Health(self.next_era(), since=since, eased_at=self.now)
+        self.pool_ttft_s = None
+
     def probe_sent(self, event: ProbeSent) -> None:
-        health = self.endpoints[event.endpoint_id]
-        if health.phase is Phase.PROBING:
+        health = self.endpoints.get(event.endpoint_id)
+        if health is not None and health.phase is Phase.PROBING:
             self.endpoints[event.endpoint_id] = replace(health, until=_FOREVER)
 
     def probe_unused(self, event: ProbeUnused) -> None:
@@ -215,10 +243,11 @@ class _Turn:
     def _has_room(self, one: str) -> bool:
         if one not in self.active:
             return False
-        out = sum(self.endpoints[other].phase is not Phase.ADMITTED for other in self.active)
+        if self._out is None:
+            self._out = len(self.active) - sum(map(self._is_in, self.active))
         share = self.limits.max_ejected
         allowed = max(1, int(len(self.active) * share)) if share > 0 else 0
-        return out < min(allowed, len(self.active) - 1)
+        return self._out < min(allowed, len(self.active) - 1)
 
     def _compare(self) -> None:
         """Eject at most one, the slowest: without it the others' median is another one."""
@@ -252,7 +281,9 @@ class _Turn:
                 )
 
     def _move(self, one: str, health: Health, cause: Cause, **changes: object) -> None:
-        self.endpoints[one] = replace(health, phase=advance(health.phase, cause), **changes)  # type: ignore[arg-type]  # fields by name
+        after = self.endpoints[one] = replace(health, phase=advance(health.phase, cause), **changes)  # type: ignore[arg-type]  # fields by name
+        if self._out is not None and one in self.active:
+            self._out += (health.phase is Phase.ADMITTED) - (after.phase is Phase.ADMITTED)
 
 
 def _with(health: Health, report: Report) -> Health:

@@ -23,7 +23,7 @@ __all__ = ["make_extractor", "make_source"]
 
 
 class DcgmSource(MetricsPoller):
-    """`dcgm-data-source`: a page as that of a model server, from the exporter beside it."""
+    """`dcgm-data-source`: a page as that of a model server, from the exporter beside it, or on its node where that is known."""
 
     type = "dcgm-data-source"
 
@@ -50,13 +50,15 @@ def make_source(use: SourceUse, *, directory: Path, interval_s: float) -> DataSo
     if use.type == ModelsSource.type:
         where = Where(written.path, written.port, tls)
         return ModelsSource(use.name, where, interval_s=written.interval_s or models.INTERVAL_S)
-    make, default_s = (DcgmSource, dcgm.INTERVAL_S) if use.type == DcgmSource.type else (MetricsPoller, interval_s)
+    is_dcgm = use.type == DcgmSource.type
+    make, default_s = (DcgmSource, dcgm.INTERVAL_S) if is_dcgm else (MetricsPoller, interval_s)
     return make(
         path=written.path,
         port=written.port,
         tls=tls,
         tls_files=None if tls is None else absolute(written.tls, directory),
         interval_s=written.interval_s or default_s,
+        at_node=is_dcgm,
         name=use.name,
     )
 

@@ -30,6 +30,9 @@ class CountedScrapes:
     def put_attributes(self, endpoint_id: str, values: Mapping[str, AttributeValue | None], now: float) -> bool:
         return self._store.put_attributes(endpoint_id, values, now)
 
+    def record_lacks(self, endpoint_id: str, lacks: tuple[str, ...]) -> None:
+        self._store.record_lacks(endpoint_id, lacks)
+
     def record_scrape_failure(self, endpoint_id: str, reason: str) -> bool:
         recorded = self._store.record_scrape_failure(endpoint_id, reason)
         if recorded:
@@ -54,3 +57,6 @@ class CountedPages(CountedScrapes):
         if is_there:
             self._counts.poll_failed(self._source)
         return is_there
+
+    def record_lacks(self, endpoint_id: str, lacks: tuple[str, ...]) -> None:
+        """Nothing is looked for in them that the store would know of."""

@@ -110,6 +110,11 @@ class EndpointMetadata:
         return self.metrics_host or self.authority
 
     @property
+    def reached_at(self) -> tuple[str, int, str, str, str]:
+        """What requests and polls go to: with another one it is another server, whatever its id."""
+        return self.address, self.port, self.metrics_host, self.node_address, self.scheme
+
+    @property
     def url(self) -> str:
         """Scheme and authority, without a trailing slash."""
         return f"{self.scheme}://{self.authority}"

@@ -34,6 +34,10 @@ Word = Callable[[str, Override], Override]
 DEFAULT_WEIGHT: Final = "default"
 """In place of a weight: whatever discovery says."""
 
+_GUESSED: Final = 3
+_COMPARED: Final = 1_000
+"""Mistyped names of a command, and known ones, for which the nearest is looked for: each pair takes ten microseconds."""
+
 _LOOK: Final = "`hotbay endpoints` lists them"
 
 
@@ -142,21 +146,20 @@ class EndpointCommands:
         for endpoint_id in sorted({one.id for one in self._store.endpoints()} | self._overrides.keys()):
             for name in {endpoint_id, endpoint_id.partition("/")[2]}:
                 known.setdefault(name, []).append(endpoint_id)
-        problems = [unclear for name in ids if (unclear := _unclear(name, known)) is not None]
-        if problems:
-            raise InputError(problems)
+        unclear = [name for name in ids if len(known.get(name, ())) != 1]
+        if unclear:
+            guessed = frozenset(unclear[:_GUESSED] if len(known) <= _COMPARED else ())
+            raise InputError([_unclear(name, known, guesses=name in guessed) for name in unclear])
         return list(dict.fromkeys(known[name][0] for name in ids))
 
 
-def _unclear(name: str, known: Mapping[str, Sequence[str]]) -> Problem | None:
+def _unclear(name: str, known: Mapping[str, Sequence[str]], *, guesses: bool) -> Problem:
     found = known.get(name, ())
-    if len(found) == 1:
-        return None
     if found:
         return Problem(
             "UNKNOWN_ENDPOINT", f"{name!r} is the name of several: {', '.join(found)}", hint="write the whole id"
         )
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, known, n=1) if guesses else []
     hint = f"did you mean {near[0]}? {_LOOK}" if near else _LOOK
     return Problem("UNKNOWN_ENDPOINT", f"no endpoint has the id {printable(name)!r}", hint=hint)
 

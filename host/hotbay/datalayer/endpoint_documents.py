@@ -1,17 +1,18 @@
 """What an endpoint file says: entries turned into endpoints, or refused with their place.
 
-The file is `endpoints: [{name, namespace, address, port, labels, state, weight}]`. Unknown keys are ignored, as by the
-router that this format comes from, so that one file serves both. An entry is taken whole or not at all. Of two entries
+The file is `endpoints: [{name, namespace, address, port, labels, state, weight, metricsHost, nodeAddress}]`. Unknown keys are
+ignored, as by the router that this format comes from, so that one file serves both. An entry is taken whole or not at all. Of two entries
 with one id the last wins. A server that runs several engines, each at a port of its own, is one entry with `ports` in
 place of `port`: it becomes the endpoints `NAME-rank-0`, `NAME-rank-1` …, `rank_index` being the port's position. Pure.
 """
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
+from hotbay.config.addresses import AUTHORITY_FORM, HOST_FORM, is_authority, is_host
 from hotbay.config.discovery_parameters import StaticDiscovery
 from hotbay.config.documents import Document, refuse
 from hotbay.config.wording import Path, path_text
@@ -19,10 +20,8 @@ from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
 from hotbay.errors import InputError, Problem
 
 __all__ = [
-    "ConfiguredEndpoint",
     "EndpointFile",
     "check_listed",
-    "configured_endpoints",
     "read_endpoints",
     "with_last_good",
 ]
@@ -55,47 +54,6 @@ class EndpointFile:
     warnings: tuple[Problem, ...] = ()
     refused_ids: frozenset[str] = frozenset()
     nameless: bool = False
-
-
-class _Url(Protocol):
-    @property
-    def scheme(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-
-
-class ConfiguredEndpoint(Protocol):
-    """An entry of `endpoints:` in the host's configuration."""
-
-    @property
-    def url(self) -> _Url: ...
-    @property
-    def effective_name(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def state(self) -> str: ...
-
-
-def configured_endpoints(entries: Iterable[ConfiguredEndpoint]) -> tuple[EndpointMetadata, ...]:
-    """Turn the host configuration's entries, which it has checked, into endpoints."""
-    return tuple(
-        EndpointMetadata(
-            id=f"{_DEFAULT_NAMESPACE}/{entry.effective_name}",
-            name=entry.effective_name,
-            address=entry.url.host,
-            port=entry.url.port,
-            labels=entry.labels,
-            scheme=entry.url.scheme,
-            state=EndpointState(entry.state),
-            weight=entry.weight,
-        )
-        for entry in entries
-    )
 
 
 def read_endpoints(document: Document, at: Path = ()) -> EndpointFile:
@@ -192,6 +150,8 @@ class _Reader:
         labels = self._labels(index, entry.get("labels"))
         state = self._state(index, entry.get("state", "active"))
         weight = self._weight(index, entry.get("weight", 1.0))
+        metrics_host = self._text(index, entry, "metricsHost", is_authority, AUTHORITY_FORM)
+        node_address = self._text(index, entry, "nodeAddress", is_host, HOST_FORM)
         if len(self.problems) > before:
             return endpoint_id, ()
         has_ranks = entry.get("ports") is not None
@@ -201,10 +161,12 @@ class _Reader:
                 name=_of_rank(name, rank) if has_ranks else name,
                 address=address,
                 port=port,
+                metrics_host=metrics_host,
                 labels=labels,
                 rank_index=rank,
                 state=state,
                 weight=weight,
+                node_address=node_address,
             )
             for rank, port in enumerate(ports)
         )
@@ -285,6 +247,18 @@ class _Reader:
             return float(value)
         self._refuse((index, "weight"), "a number from 0 to 1", value)
         return 0.0
+
+    def _text(
+        self, index: int, entry: Mapping[str, object], key: str, is_good: Callable[[str], bool], expected: str
+    ) -> str:
+        """A text that may be absent, "" then."""
+        value = entry.get(key)
+        if value is None:
+            return ""
+        if isinstance(value, str) and is_good(value):
+            return value
+        self._refuse((index, key), expected, value)
+        return ""
 
     def _refuse(self, path: Path, expected: str, found: object, hint: str = "") -> None:
         text = "nothing" if found is None else repr(found)

@@ -46,6 +46,7 @@ def endpoint_row(
         "engine": None if facts is None else facts.engine,
         "scrape_errors": 0 if scrape is None else scrape.errors,
         "last_scrape_error": "" if scrape is None else printable(scrape.last_error),
+        "lacks": [] if scrape is None else [printable(it) for it in scrape.lacks],
         "problems": [printable(problem) for problem in label_problems(metadata)],
     }
 

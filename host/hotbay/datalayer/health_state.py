@@ -19,6 +19,7 @@ __all__ = [
     "TABLE",
     "Cause",
     "Effect",
+    "EjectionOff",
     "Event",
     "Gathered",
     "Health",
@@ -188,7 +189,8 @@ class Pool:
     """All endpoints by id. `active` are those that the operator lets take requests: neither cordoned nor of weight 0.
 
     `eras` is the number of the last era, `begun_at` when the pool got its first member, `turned_at` when an interval ended
-    last; `pool_ttft_s` is the median of times to first token, None where too few tell.
+    last; `pool_ttft_s` is the median of times to first token, None where too few tell. `panics`: all active endpoints were
+    ejected, so that none counts as ejected.
     """
 
     endpoints: Mapping[str, Health]
@@ -197,11 +199,7 @@ class Pool:
     begun_at: float = NEVER
     turned_at: float = NEVER
     pool_ttft_s: float | None = None
-
-    @property
-    def panics(self) -> bool:
-        """Whether all active endpoints were ejected, so that none counts as ejected."""
-        return bool(self.active) and not any(self.endpoints[one].phase is Phase.ADMITTED for one in self.active)
+    panics: bool = False
 
     def admits(self, endpoint_id: str) -> bool:
         """Whether the endpoint may be picked, as far as its answers say."""
@@ -232,6 +230,11 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class EjectionOff:
+    """Nobody is to be ejected: all begin anew, those that were out slowly."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeTaken:
     """One request is about to go to a half-open endpoint."""
 
@@ -252,7 +255,7 @@ class ProbeUnused:
     endpoint_id: str
 
 
-Event = Members | Observed | Tick | ProbeTaken | ProbeSent | ProbeUnused
+Event = Members | Observed | Tick | EjectionOff | ProbeTaken | ProbeSent | ProbeUnused
 
 
 class Verdict(enum.StrEnum):

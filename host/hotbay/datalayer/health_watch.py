@@ -1,7 +1,8 @@
 """Passive health of a store's endpoints as it runs: gathers what requests report, decides, and tells the store.
 
 `begin` and `ended` are called for every attempt of a request, `probe` for every decision: they count and look, no more.
-`tick` decides, before each publication; what changed is in the next snapshot. One loop's thread; the time is an argument.
+`tick` decides, before each publication; what changed is in the next snapshot. While ejection is off nothing is counted,
+told or shown, and nobody is probed. One loop's thread; the time is an argument.
 """
 
 import logging
@@ -9,12 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from hotbay.datalayer.availability import step
+from hotbay.datalayer.availability import decides, step
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState
 from hotbay.datalayer.endpoint_reports import Attempt, Tally
 from hotbay.datalayer.health_state import (
     EMPTY_POOL,
     Effect,
+    EjectionOff,
     Event,
     Health,
     HealthLimits,
@@ -76,7 +78,7 @@ class HealthWatch:
     Args:
         store: whose endpoints are watched.
         observer: counts.
-        limits: in force now; None ejects nobody, and lets in who is out.
+        limits: in force now; None ejects nobody, lets in who is out, and forgets what was counted.
         slow_start_s: window of the ramp, in force now; 0 is none.
     """
 
@@ -93,7 +95,10 @@ class HealthWatch:
         self._limits = limits
         self._slow_start_s = slow_start_s
         self._pool: Pool = EMPTY_POOL
+        self._in_force: HealthLimits | None = None
         self._tallies: dict[str, Tally] = {}
+        self._counted: set[str] = set()
+        self._servers: dict[str, tuple[object, ...]] = {}
         self._due: list[str] = []
         self._shown: dict[str, tuple[float | None, float, bool]] = {}
         self._out: Sequence[str] = ()
@@ -106,9 +111,16 @@ class HealthWatch:
         store.subscribe(self._follow)
 
     def _follow(self, event: EndpointEvent) -> None:
+        """A server that leaves its id to another one has left as well."""
         self._changed = True
+        one = event.endpoint
+        before = self._servers.pop(one.id, None)
         if isinstance(event, Delete):
-            self._left.add(event.endpoint.id)
+            self._left.add(one.id)
+            return
+        self._servers[one.id] = one.reached_at
+        if before is not None and before != one.reached_at:
+            self._left.add(one.id)
 
     # -- what requests say -----------------------------------------------------------------------
 
@@ -123,11 +135,14 @@ class HealthWatch:
     def ended(self, endpoint_id: str, era: int, attempt: Attempt, ttft_s: float | None = None) -> None:
         """An attempt is decided; `ttft_s` from its request's last byte to the first token, where it says that."""
         tally = self._tallies.get(endpoint_id)
-        if tally is None or tally.era != era:
+        limits = self._in_force
+        if tally is None or tally.era != era or limits is None:
             return
         tally.add(attempt, ttft_s)
-        if attempt is not Attempt.ANSWERED or self._pool.endpoints[endpoint_id].phase is not Phase.ADMITTED:
-            self._urgent = True
+        self._counted.add(endpoint_id)
+        health = self._pool.endpoints[endpoint_id]
+        if attempt is not Attempt.ANSWERED or health.phase is not Phase.ADMITTED:
+            self._urgent = self._urgent or decides(health, tally, limits)
 
     # -- probes ----------------------------------------------------------------------------------
 
@@ -155,17 +170,27 @@ class HealthWatch:
     def tick(self, now: float) -> None:
         """Decide what is due at `now`, monotonic seconds, and tell the store what changed."""
         self._now = now
+        self._take_limits()
         if self._changed:
             self._take_members()
         if not self._urgent and now < self._decide_at:
             return
         self._urgent = False
         self._decide_at = now + DECIDE_S
-        reports = {one: tally.take() for one, tally in self._tallies.items() if not tally.is_empty}
+        tallies = {one: self._tallies.get(one) for one in self._counted}
+        reports = {one: tally.take() for one, tally in tallies.items() if tally is not None and not tally.is_empty}
+        self._counted.clear()
         if reports:
             self._step(Observed(reports))
         self._step(Tick())
         self._show()
+
+    def _take_limits(self) -> None:
+        limits = self._limits()
+        if limits is None and self._in_force is not None:
+            self._step(EjectionOff())
+            self._urgent = True
+        self._in_force = limits
 
     def _take_members(self) -> None:
         """Who left and came back meanwhile is another endpoint, which nothing is known of."""
@@ -197,11 +222,14 @@ class HealthWatch:
         return counts
 
     def _step(self, event: Event) -> None:
-        limits = self._limits()
-        pool, effects = step(self._pool, event, self._now, limits or _NO_LIMITS)
-        self._pool = pool
+        before = self._pool
+        self._pool, effects = step(before, event, self._now, self._in_force or _NO_LIMITS)
         for effect in effects:
             self._tell(effect)
+        if self._pool.eras != before.eras or isinstance(event, Members):
+            self._begin_tallies(self._pool)
+
+    def _begin_tallies(self, pool: Pool) -> None:
         for one in self._tallies.keys() - pool.endpoints.keys():
             del self._tallies[one]
         for one, health in pool.endpoints.items():
@@ -212,13 +240,12 @@ class HealthWatch:
 
     def _show(self) -> None:
         pool, now, window_s = self._pool, self._now, self._slow_start_s()
-        is_off = self._limits() is None
         due = []
         shown: dict[str, tuple[float | None, float, bool]] = {}
         for one, health in pool.endpoints.items():
             if health.phase is Phase.HALF_OPEN and health.until <= now and one in pool.active:
                 due.append(one)
-            admits = is_off or pool.admits(one)
+            admits = pool.admits(one)
             healthy = _HEALTHY[health.phase] if health.is_known else None
             slow_start = ramp(now - health.since, window_s)
             shown[one] = figures = (healthy, slow_start, admits)
@@ -227,7 +254,10 @@ class HealthWatch:
                 self._store.set_availability(one, healthy=healthy, slow_start=slow_start, admits=admits)
         self._shown = shown
         self._due = due
-        self._out = () if is_off else tuple(one for one in pool.active if not shown[one][2])
+        out = tuple(one for one in pool.active if not shown[one][2])
+        if out != self._out:
+            # Another object only for others: who derives something of it looks at that.
+            self._out = out
 
     def _tell(self, effect: Effect) -> None:
         reason = str(effect.reason or "")

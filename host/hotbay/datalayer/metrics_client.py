@@ -18,8 +18,9 @@ from hotbay.datalayer.page_text import PageText
 
 __all__ = ["MAX_BODY_BYTES", "Fetched", "MetricsClient", "MetricsFetchError"]
 
-_CONNECT_TIMEOUT_S: Final = 10.0
 _ZLIB_WINDOW: Final = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+_MOST_MEMBERS: Final = 16
+"""Of a gzip body: each costs a copy of those after it."""
 _PAGES: Final = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4,*/*;q=0.1"
 """The older form is preferred: it has no timestamps and exemplars to read past."""
 
@@ -88,21 +89,22 @@ class MetricsClient:
         self._connection: _Connection | None = None
 
     async def fetch(self, budget_s: float) -> Fetched:
-        """Return the page. Connecting has a limit of its own; everything after it has to fit the budget.
+        """Return the page, within the budget, connecting included.
 
         Raises:
             MetricsFetchError: anything but a whole 200 answer in time.
         """
-        connection = self._connection
+        connection, loop = self._connection, asyncio.get_running_loop()
+        end = loop.time() + budget_s
         if connection is not None and connection.usable:
             try:
-                return await self._exchange(connection, budget_s)
+                return await self._exchange(connection, budget_s, budget_s)
             except _ClosedUnansweredError:
                 # A server may close an idle connection while the request is under way; nothing was lost by that.
                 pass
-        connection = await self._connect()
+        connection = await self._connect(end - loop.time(), budget_s)
         try:
-            return await self._exchange(connection, budget_s)
+            return await self._exchange(connection, end - loop.time(), budget_s)
         except _ClosedUnansweredError as error:
             raise MetricsFetchError("closed", "the connection was closed without an answer") from error
 
@@ -117,16 +119,16 @@ class MetricsClient:
             self._connection.abort()
             self._connection = None
 
-    async def _connect(self) -> "_Connection":
+    async def _connect(self, left_s: float, budget_s: float) -> "_Connection":
         self.close()
         loop = asyncio.get_running_loop()
         try:
-            with anyio.fail_after(_CONNECT_TIMEOUT_S):
+            with anyio.fail_after(left_s):
                 _, connection = await loop.create_connection(
                     lambda: _Connection(self._buffers), self._host, self._port, ssl=self._tls
                 )
         except TimeoutError as error:
-            raise MetricsFetchError("connect_timeout", f"no connection within {_CONNECT_TIMEOUT_S:g} s") from error
+            raise MetricsFetchError("connect_timeout", f"no connection within {budget_s:g} s") from error
         except ssl.SSLError as error:
             raise MetricsFetchError("tls", f"no TLS connection: {error}") from error
         except (OSError, UnicodeError) as error:
@@ -136,9 +138,9 @@ class MetricsClient:
         self._connection = connection
         return connection
 
-    async def _exchange(self, connection: "_Connection", budget_s: float) -> Fetched:
+    async def _exchange(self, connection: "_Connection", left_s: float, budget_s: float) -> Fetched:
         try:
-            answer = await connection.exchange(self._request, budget_s)
+            answer = await connection.exchange(self._request, left_s, budget_s)
         finally:
             if not connection.usable:
                 self._connection = None
@@ -171,8 +173,8 @@ class _Connection(asyncio.BufferedProtocol):
         """Whether another request may be sent."""
         return self._keep_alive and self._waiter is None and self._transport is not None
 
-    async def exchange(self, request: bytes, budget_s: float) -> Answer:
-        """Send the request and return the answer, whatever its status."""
+    async def exchange(self, request: bytes, left_s: float, budget_s: float) -> Answer:
+        """Send the request and return the answer, whatever its status, within what is left of the budget."""
         assert self._transport is not None
         assert self._waiter is None
         loop = asyncio.get_running_loop()
@@ -181,7 +183,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._reader.begin()
         self._transport.write(request)
         # A cancel scope for each of thousands of fetches a second would cost as much as reading the page.
-        deadline = loop.call_later(budget_s, self._fail, "timeout", f"no whole answer within {budget_s:g} s")
+        deadline = loop.call_later(left_s, self._fail, "timeout", f"no whole answer within {budget_s:g} s")
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -256,15 +258,25 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 def _decoded(body: bytes, encoding: bytes) -> bytes:
+    """The page of a compressed body. Raises `MetricsFetchError` unless it is whole, and nothing follows it."""
     window = _ZLIB_WINDOW.get(encoding)
     if window is None:
         raise MetricsFetchError("encoding", f"unknown content encoding {encoding[:40]!r}")
-    decompressor = zlib.decompressobj(window)
-    try:
-        page = decompressor.decompress(body, MAX_BODY_BYTES)
-    except zlib.error as error:
-        raise MetricsFetchError("encoding", f"the body is not {encoding.decode('ascii', 'replace')}") from error
-    if decompressor.unconsumed_tail or not decompressor.eof:
-        reason = "too_large" if decompressor.unconsumed_tail else "truncated"
-        raise MetricsFetchError(reason, f"the page is cut, or larger than {MAX_BODY_BYTES} bytes when decoded")
-    return page
+    page, rest = bytearray(), body
+    # A body of gzip may be several members one after the other (RFC 1952, 2.2): together they are the page.
+    for _ in range(_MOST_MEMBERS):
+        decompressor = zlib.decompressobj(window)
+        try:
+            page += decompressor.decompress(rest, MAX_BODY_BYTES + 1 - len(page))
+        except zlib.error as error:
+            raise MetricsFetchError("encoding", f"the body is not {encoding.decode('ascii', 'replace')}") from error
+        if len(page) > MAX_BODY_BYTES:
+            raise MetricsFetchError("too_large", f"the page is larger than {MAX_BODY_BYTES} bytes when decoded")
+        if not decompressor.eof:
+            raise MetricsFetchError("truncated", "the page is cut")
+        rest = decompressor.unused_data
+        if not rest:
+            return bytes(page)
+        if encoding == b"deflate":
+            break
+    raise MetricsFetchError("encoding", f"{len(rest)} bytes follow the compressed page")

@@ -6,7 +6,7 @@ for `OverrideFile`, which blocks; one host at a time writes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast
@@ -23,6 +23,10 @@ OVERRIDES_FILE: Final = "endpoints.json"
 _VERSION: Final = 1
 _FILE_LIMIT_BYTES: Final = 8 << 20
 """Forty thousand entries: more than a host has endpoints."""
+_TOO_MANY: Final = (
+    "nothing was changed; take back what was said of endpoints that are gone, which `hotbay endpoints` lists last: "
+    "`hotbay endpoints uncordon ID...` and `hotbay endpoints weight default ID...`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +124,22 @@ class OverrideFile:
         """Make it hold these.
 
         Raises:
-            CapacityError: UNAVAILABLE, it cannot be written; it holds what it held.
+            InputError: these are more than a start reads.
+            CapacityError: UNAVAILABLE, it cannot be written.
+            It holds what it held in either case.
         """
+        content = encoded(overrides)
+        if len(content) > _FILE_LIMIT_BYTES:
+            expected, found = (
+                f"at most {_FILE_LIMIT_BYTES} bytes",
+                f"{len(content)} bytes for {len(overrides)} endpoints",
+            )
+            problem = Problem(
+                "CONFIG_INVALID", f"{self.path} would be too large to be read again", None, "", expected, found
+            )
+            raise InputError([replace(problem, hint=_TOO_MANY)])
         try:
-            write_durably(self.path, encoded(overrides))
+            write_durably(self.path, content)
         except OSError as error:
             hint = "see that the state directory is writable and has room; nothing was changed"
             raise CapacityError(

@@ -17,22 +17,23 @@ __all__ = ["Row", "RowTable", "ScrapeStatus"]
 
 @dataclass(frozen=True, slots=True)
 class ScrapeStatus:
-    """How scraping an endpoint goes; times are monotonic seconds."""
+    """How scraping an endpoint goes; times are monotonic seconds. `lacks` says what the last page had not, or had wrong."""
 
     scrapes: int = 0
     errors: int = 0
     consecutive_errors: int = 0
     last_success_at: float | None = None
     last_error: str = ""
+    lacks: tuple[str, ...] = ()
 
     def succeeded(self, now: float) -> "ScrapeStatus":
         """Return what it is after another scrape that went well."""
-        return ScrapeStatus(self.scrapes + 1, self.errors, 0, now, self.last_error)
+        return ScrapeStatus(self.scrapes + 1, self.errors, 0, now, self.last_error, self.lacks)
 
     def failed(self, reason: str) -> "ScrapeStatus":
         """Return what it is after another scrape that did not."""
         failures = self.consecutive_errors + 1
-        return ScrapeStatus(self.scrapes + 1, self.errors + 1, failures, self.last_success_at, reason)
+        return ScrapeStatus(self.scrapes + 1, self.errors + 1, failures, self.last_success_at, reason, self.lacks)
 
 
 @dataclass(slots=True, eq=False)

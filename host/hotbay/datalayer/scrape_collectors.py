@@ -2,11 +2,13 @@
 
 An endpoint is asked soon after it appeared and then on a grid of its own; points that pass while it is slow to answer
 are left out, so that at most one question to it is under way. When all of them take more time than the loop has, the
-intervals grow, and shrink again afterwards: see `schedule`. Whatever a question ends with goes to the sink, in the
+intervals grow, and shrink again afterwards, and those of endpoints whose pages are dear to read before all others: see
+`schedule`. Whatever a question ends with goes to the sink, in the
 order in which it happened; after an endpoint was removed, or `run` was cancelled, nothing of it does.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,11 +21,24 @@ from anyio.abc import TaskGroup, TaskStatus
 from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, Upsert
 from hotbay.datalayer.extraction import MetricsPage
 from hotbay.datalayer.metrics_source import MetricsPoller
-from hotbay.datalayer.schedule import CALM, LATE_S, WINDOW_S, measured, most_factor, next_due, start_delay_s, step
+from hotbay.datalayer.schedule import (
+    CALM,
+    LATE_S,
+    POLL_S,
+    WINDOW_S,
+    measured,
+    most_factor,
+    next_due,
+    own_factor,
+    start_delay_s,
+    step,
+)
 from hotbay.datalayer.sources.source import SourceError
 from hotbay.observe.background import Background
 
 __all__ = ["Endpoints", "ScrapeCollectors", "Sink"]
+
+logger = logging.getLogger(__name__)
 
 
 class Endpoints(Protocol):
@@ -49,6 +64,7 @@ class _Collector:
     endpoint: EndpointMetadata
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     retired: bool = False
+    own_factor: float = 1.0
 
 
 class ScrapeCollectors:
@@ -82,6 +98,7 @@ class ScrapeCollectors:
         self._widened = widened
         self._pressure = CALM
         self._wakings = self._late_wakings = 0
+        self._polled_s = 0.0
         self._collectors: dict[str, _Collector] = {}
 
     @property
@@ -149,7 +166,20 @@ class ScrapeCollectors:
             self._wakings += 1
             self._late_wakings += loop.time() - due >= LATE_S
             await self._poll(collector)
-            due = next_due(due, interval_s * self._pressure.factor, loop.time())
+            due = next_due(due, interval_s * self._factor_of(collector), loop.time())
+
+    def _factor_of(self, collector: _Collector) -> float:
+        interval_s, endpoint_id = self._source.interval_s, collector.endpoint.id
+        most, cost_s, before = most_factor(interval_s), self._source.cost_s(endpoint_id), collector.own_factor
+        now = collector.own_factor = own_factor(before, cost_s, interval_s, most)
+        if before == 1.0 < now:
+            logger.warning(
+                "scrape_endpoint_widened endpoint=%s interval_s=%.3g: reading its page takes %.3g ms",
+                endpoint_id, interval_s * now, cost_s * 1e3,
+            )  # fmt: skip
+        elif now == 1.0 < before:
+            logger.info("scrape_endpoint_restored endpoint=%s interval_s=%g", endpoint_id, interval_s)
+        return min(most, self._pressure.factor * now)
 
     async def _poll(self, collector: _Collector) -> None:
         try:
@@ -162,15 +192,16 @@ class ScrapeCollectors:
                 self._sink.arrived(collector.endpoint, page)
         finally:
             self.polls += 1
+            self._polled_s += POLL_S + self._source.cost_s(collector.endpoint.id)
 
     async def _watch_load(self) -> None:
         most = most_factor(self._source.interval_s)
         while True:
-            self._wakings = self._late_wakings = 0
+            self._wakings, self._late_wakings, self._polled_s = 0, 0, 0.0
             began, ran_s = anyio.current_time(), self._cpu_s()
             await anyio.sleep(WINDOW_S)
             took_s, ran_s = anyio.current_time() - began, self._cpu_s() - ran_s
-            load = measured(took_s, ran_s, self._wakings, self._late_wakings)
+            load = measured(took_s, ran_s, self._wakings, self._late_wakings, self._polled_s)
             if load is None:
                 continue
             before, self._pressure = self._pressure.factor, step(self._pressure, load, most)

@@ -1,19 +1,28 @@
-"""The two pipes between a host and its scraping process, on the host's loop. Neither side of it ever waits here."""
+"""The two pipes between a host and its scraping process, on the host's loop. Neither side of it ever waits here.
+
+One batch is taken over in a turn of the loop, and nothing is read while others are there: a process that has much to tell
+waits, and requests do not. The named boundary around what the process says: whatever cannot be read or taken over ends the
+link, and with it the process.
+"""
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import anyio
-from hotbay_sdk.protocol.values import ValueRefusedError
 
-from hotbay.datalayer.scrape_wire import Batch, Frames, Order, WireEncoder, batch_of
+from hotbay.datalayer.scrape_frames import Frames
+from hotbay.datalayer.scrape_wire import Batch, Order, WireEncoder, batch_of
 
 __all__ = ["HelperProcess", "ScrapeLink"]
 
+logger = logging.getLogger(__name__)
+
 _READ_BYTES: Final = 256 * 1024
+_MESSAGE_CHARACTERS: Final = 300
 
 
 class HelperProcess(Protocol):
@@ -35,20 +44,19 @@ class ScrapeLink:
         self._encoder = WireEncoder()
         self._frames = Frames()
         self._unsent: deque[memoryview] = deque()
-        self._writing = False
+        self._reading = self._writing = False
         self._ended = asyncio.Event()
         self._why = ""
         self._news = 0
 
     def open(self) -> None:
+        self._reading = True
         asyncio.get_running_loop().add_reader(self._process.read_fd, self._read)
 
     def close(self) -> None:
         """Leave the descriptors alone from now on."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._process.read_fd)
         if self._writing:
-            loop.remove_writer(self._process.write_fd)
+            asyncio.get_running_loop().remove_writer(self._process.write_fd)
         self._end("closed")
 
     def send(self, order: Order) -> None:
@@ -74,15 +82,39 @@ class ScrapeLink:
     def _read(self) -> None:
         try:
             data = os.read(self._process.read_fd, _READ_BYTES)
-            self._news += 1
-            if not data:
-                self._end("it closed its output")
-            for value in self._frames.feed(data):
-                self._take(batch_of(value))
         except BlockingIOError:
             return
-        except (OSError, ValueRefusedError) as error:
+        except OSError as error:
             self._end(f"what it says cannot be read: {error}")
+            return
+        if not data:
+            self._end("it closed its output")
+            return
+        self._frames.add(data)
+        self._take_one()
+
+    def _take_one(self) -> None:
+        """Take over one batch; further ones that are there have their turns before anything is read."""
+        if self._ended.is_set():
+            return
+        self._news += 1
+        try:
+            value = self._frames.next()
+            if value is not None:
+                self._take(batch_of(value))
+        except Exception as error:
+            # The boundary around what the process says: see the module.
+            logger.exception("scraper_not_understood pid=%s", self._process.pid)
+            self._end(f"what it says cannot be taken over: {type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS])
+            return
+        loop = asyncio.get_running_loop()
+        if self._frames.has_next:
+            loop.remove_reader(self._process.read_fd)
+            self._reading = False
+            loop.call_soon(self._take_one)
+        elif not self._reading:
+            self._reading = True
+            loop.add_reader(self._process.read_fd, self._read)
 
     def _write(self) -> None:
         try:
@@ -103,5 +135,9 @@ class ScrapeLink:
         self._writing = bool(self._unsent)
 
     def _end(self, why: str) -> None:
+        if self._reading:
+            # The end of what it says, or what cannot be read, would wake this again and again.
+            asyncio.get_running_loop().remove_reader(self._process.read_fd)
+            self._reading = False
         self._why = self._why or why
         self._ended.set()

@@ -1,7 +1,8 @@
 """Keeps the store's metrics fresh from a process of its own, so that the host's loop pays only for what changed.
 
 Pages are fetched and read there; here, batches of outcomes become what a scraper in the host would have made of them,
-in the same order and with the same times. A process that ended, or says nothing any more, is replaced, later each time;
+with the same times, and of one endpoint in the same order. Outcomes that the host was too busy to hear of before newer ones
+are counted only. A process that ended, or says nothing any more, is replaced, later each time;
 until then values stay and age. The process is told of every endpoint that comes, changes and goes; what it still says
 of one as it was before counts for nothing. When `run` ends, the process is gone.
 """
@@ -173,6 +174,7 @@ class ScrapeProcess:
             source.tls_files,
             source.engines.parameters,
             source.wanted,
+            source.at_node,
         )
 
     def _follow(self, event: EndpointEvent) -> None:
@@ -199,6 +201,8 @@ class ScrapeProcess:
         self._records.counts.connects = self._connects_before + batch.connects
         for outcome in batch.outcomes:
             self._take_outcome(outcome)
+        for reason, count in batch.superseded.items():
+            self._records.superseded(reason, count)
         if batch.factor != self.factor:
             self.factor = batch.factor
             log_widened(self.interval_s, batch.factor)

@@ -1,7 +1,7 @@
 """What becomes of pages and failures in the host: the store, the totals and the log, wherever pages were fetched.
 
 A failed question leaves values as they were, to age. An endpoint that fails at the rate of scraping writes few lines,
-and what its pages lack is written once. What a page said is stored in any case, whatever it lacks. Not thread-safe.
+and what its pages lack is written once, and told to the store. What a page said is stored in any case, whatever it lacks. Not thread-safe.
 """
 
 import logging
@@ -33,6 +33,8 @@ class ScrapedStore(Protocol):
 
     def put_attributes(self, endpoint_id: str, values: Mapping[str, AttributeValue | None], now: float) -> bool: ...
 
+    def record_lacks(self, endpoint_id: str, lacks: tuple[str, ...]) -> None: ...
+
 
 @dataclass(slots=True)
 class ScrapeCounts:
@@ -52,6 +54,7 @@ class _Told:
 
     failing: bool = False
     reported: frozenset[str] = frozenset()
+    lacks: bool = False
     logged_at: float = float("-inf")
     page: MetricsPage | None = None
 
@@ -111,6 +114,12 @@ class ScrapeRecords:
             )
         told.failing = True
 
+    def superseded(self, reason: str, count: int) -> None:
+        """So many outcomes are too old to tell more of: pages, or failures where there is a reason."""
+        self.counts.scrapes += count
+        if reason:
+            self.counts.errors[reason] += count
+
     def forget(self, endpoint_id: str) -> None:
         """The endpoint is gone: what the log was told of it does not matter to its successor."""
         self._told.pop(endpoint_id, None)
@@ -128,6 +137,10 @@ class ScrapeRecords:
         told.page = page
         wrong = frozenset(f"missing {self._engines.metric(page.engine, name)}" for name in page.missing)
         wrong |= frozenset(f"invalid {self._engines.metric(page.engine, name)}" for name in page.invalid)
+        if wrong or told.lacks:
+            # Again each time: of an endpoint that moved the store has forgotten it.
+            told.lacks = bool(wrong)
+            self._store.record_lacks(endpoint.id, tuple(sorted(wrong)))
         if not wrong <= told.reported:
             logger.warning(
                 "scrape_incomplete endpoint=%s engine=%s: %s",

@@ -1,17 +1,18 @@
 """What a host and its scraping process say to each other: frames of one msgpack value, each after its length.
 
-To the process: what to do, first and once, then endpoints that come, change and go, and further names to read. From it: batches of outcomes in the
-order in which they happened; a page that says what the last one of its endpoint said is told without its content. An
-endpoint's number grows with every change of it, and outcomes of an older number concern nobody. Both ends are one
-version of one program, and neither doubts the other's values. Pure.
+To the process: what to do, first and once, then endpoints that come, change and go, and further names to read. From it:
+batches of outcomes, those of an endpoint in the order in which they happened; a page that says what the last one of its
+endpoint said is told without its content. A batch is bounded in outcomes and bytes, far below what a frame may carry. An
+endpoint's number grows with every change of it, and outcomes of an older number concern nobody. Both ends are one version
+of one program, and neither doubts the other's values. Pure.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
-from hotbay_sdk.protocol.values import Encoder, unpack
+from hotbay_sdk.protocol.values import Encoder
 
 from hotbay.config.data_parameters import Tls
 from hotbay.config.engine_parameters import CustomMetric, EngineMapping, EngineParameters
@@ -19,14 +20,17 @@ from hotbay.config.metric_specs import MetricSpec
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.exposition import Sample
 from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.scrape_frames import framed
 
 __all__ = [
+    "BATCH_BYTES",
+    "BATCH_OUTCOMES",
+    "MAX_OUTCOME_BYTES",
     "Arrived",
     "Batch",
     "EndpointGone",
     "EndpointSaid",
     "Failed",
-    "Frames",
     "Order",
     "Outcome",
     "SamplesWanted",
@@ -36,7 +40,16 @@ __all__ = [
     "order_of",
 ]
 
-_LENGTH_BYTES: Final = 4
+BATCH_OUTCOMES: Final = 128
+"""What the host takes over in one turn of its loop: some milliseconds, when every page says something new."""
+BATCH_BYTES: Final = 256 * 1024
+"""A batch that is so long takes no further outcome: it is at most an outcome longer."""
+MAX_OUTCOME_BYTES: Final = 1 << 20
+"""A thousand LoRA label sets are a quarter of it. Reading so much takes the host's loop 10 ms."""
+
+_BATCH_HEAD: Final = b"\x95"
+"""msgpack: an array of five."""
+_ARRAY_32: Final = b"\xdd"
 
 _METRICS: Final = tuple(it.name for it in dataclasses.fields(Metrics) if it.name != "updated_at")
 
@@ -52,6 +65,7 @@ class ScrapeSettings:
     tls: Tls | None = None
     engines: EngineParameters = field(default_factory=EngineParameters)
     wanted: frozenset[str] = frozenset()
+    at_node: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +114,17 @@ Outcome: TypeAlias = Arrived | Failed
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Outcomes since the last batch, log records as level and text, and how things are."""
+    """Outcomes since the last batch, log records as level and text, and how things are.
+
+    `superseded` counts outcomes that are not told, as the host did not read and there was a newer one of their endpoint:
+    by the reason of failures, "" for pages.
+    """
 
     outcomes: tuple[Outcome, ...] = ()
     logs: tuple[tuple[int, str], ...] = ()
     connects: int = 0
     factor: float = 1.0
+    superseded: Mapping[str, int] = field(default_factory=dict)
 
 
 class WireEncoder:
@@ -123,41 +142,28 @@ class WireEncoder:
         if isinstance(order, SamplesWanted):
             return self._frame(["want", sorted(order.names)])
         it = order.endpoint
-        said = [it.id, it.name, it.address, it.port, it.metrics_host, dict(it.labels)]
+        said = [it.id, it.name, it.address, it.port, it.metrics_host, it.node_address, dict(it.labels)]
         return self._frame(["said", order.number, *said])
 
+    def outcome(self, outcome: Outcome) -> bytes:
+        """One outcome, for `batch_of_packed`. Raises `ValueRefusedError` for more than a frame can carry."""
+        if isinstance(outcome, Arrived):
+            page = None if outcome.page is None else _page_values(outcome.page)
+            return self._encoder.pack([outcome.endpoint_id, outcome.number, outcome.at, page])
+        return self._encoder.pack([outcome.endpoint_id, outcome.number, outcome.reason, outcome.message, False])
+
+    def batch_of_packed(self, outcomes: Sequence[bytes], rest: Batch) -> bytes:
+        """These outcomes, and all of `rest` but its own."""
+        told = _ARRAY_32 + len(outcomes).to_bytes(4, "big") + b"".join(outcomes)
+        pack = self._encoder.pack
+        others = (rest.logs, rest.connects, rest.factor, dict(rest.superseded))
+        return framed(b"".join((_BATCH_HEAD, told, *(pack(it) for it in others))))
+
     def batch(self, batch: Batch) -> bytes:
-        outcomes = [
-            [it.endpoint_id, it.number, it.at, None if it.page is None else _page_values(it.page)]
-            if isinstance(it, Arrived)
-            else [it.endpoint_id, it.number, it.reason, it.message, False]
-            for it in batch.outcomes
-        ]
-        return self._frame([outcomes, batch.logs, batch.connects, batch.factor])
+        return self.batch_of_packed([self.outcome(it) for it in batch.outcomes], batch)
 
     def _frame(self, value: object) -> bytes:
-        body = self._encoder.pack(value)
-        return len(body).to_bytes(_LENGTH_BYTES, "little") + body
-
-
-class Frames:
-    """Bytes to values, as they come."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[list[object]]:
-        """The values that are whole now. Raises `ValueRefusedError` for what is none."""
-        self._bytes += data
-        position = 0
-        while len(self._bytes) - position >= _LENGTH_BYTES:
-            begin = position + _LENGTH_BYTES
-            end = begin + int.from_bytes(self._bytes[position:begin], "little")
-            if len(self._bytes) < end:
-                break
-            yield cast("list[object]", unpack(bytes(self._bytes[begin:end])))
-            position = end
-        del self._bytes[:position]
+        return framed(self._encoder.pack(value))
 
 
 def order_of(value: list[object]) -> Order:
@@ -177,11 +183,12 @@ def order_of(value: list[object]) -> Order:
             str() as address,
             int() as port,
             str() as host,
+            str() as node,
             labels,
         ]:
             metadata = EndpointMetadata(
-                it, name, address, port, metrics_host=host, labels=cast("Mapping[str, str]", labels)
-            )  # fmt: skip
+                it, name, address, port, host, labels=cast("Mapping[str, str]", labels), node_address=node
+            )
             return EndpointSaid(number, metadata)
         case _:
             raise AssertionError(f"not an order of this version: {value!r:.200}")
@@ -189,12 +196,15 @@ def order_of(value: list[object]) -> Order:
 
 def batch_of(value: list[object]) -> Batch:
     """Undo `WireEncoder.batch`."""
-    outcomes, logs, connects, factor = cast("tuple[list[list[object]], list[list[object]], int, float]", tuple(value))
+    outcomes, logs, connects, factor, superseded = cast(
+        "tuple[list[list[object]], list[list[object]], int, float, dict[str, int]]", tuple(value)
+    )
     return Batch(
         tuple(_outcome(outcome) for outcome in outcomes),
         tuple(cast("tuple[int, str]", tuple(log)) for log in logs),
         connects,
         factor,
+        superseded,
     )
 
 

@@ -1,8 +1,9 @@
 """The scraping process: `python -m hotbay.datalayer.scrape_worker PARENT`, orders on its input, batches on its output.
 
 It does what a scraper in the host does, with the same collectors, source and reader, and tells only what changed. It
-ends at the end of its input and with its parent, whichever comes first; nothing of it is to be kept. A host that does
-not read for a while costs it old outcomes, newest last: values are about now.
+ends at the end of its input and with its parent, whichever comes first; nothing of it is to be kept. While the host does not
+read, the newest outcome of each endpoint waits, and those before it are counted: values are about now. A page whose wanted
+samples are more than a batch may carry is a failed poll of its endpoint.
 """
 
 import asyncio
@@ -21,21 +22,16 @@ import anyio
 
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
 from hotbay.datalayer.engines import EngineSet
-from hotbay.datalayer.extraction import MetricsPage
 from hotbay.datalayer.metrics_source import MetricsPoller
 from hotbay.datalayer.scrape_collectors import ScrapeCollectors
+from hotbay.datalayer.scrape_frames import Frames
+from hotbay.datalayer.scrape_outbox import ScrapeOutbox
 from hotbay.datalayer.scrape_wire import (
-    Arrived,
-    Batch,
     EndpointGone,
     EndpointSaid,
-    Failed,
-    Frames,
     Order,
-    Outcome,
     SamplesWanted,
     ScrapeSettings,
-    WireEncoder,
     order_of,
 )
 from hotbay.datalayer.sources.tls import client_context
@@ -48,8 +44,6 @@ BATCH_S: Final = 0.01
 HEARTBEAT_S: Final = 1.0
 """The host hears of a process that has nothing to tell at least so often."""
 
-_MOST_WAITING: Final = 20_000
-_MOST_LOGS: Final = 100
 _READ_BYTES: Final = 256 * 1024
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -84,52 +78,6 @@ class _Book:
                 listener(event)
 
 
-class _Outbox(logging.Handler):
-    """Collects what is to be told: a `Sink`, and where the process logs to."""
-
-    def __init__(self, book: _Book) -> None:
-        super().__init__(logging.INFO)
-        self._book = book
-        self._waiting: deque[tuple[str, int, float, MetricsPage] | Failed] = deque(maxlen=_MOST_WAITING)
-        self._logs: deque[tuple[int, str]] = deque(maxlen=_MOST_LOGS)
-        self._told: dict[str, tuple[int, MetricsPage]] = {}
-
-    def arrived(self, endpoint: EndpointMetadata, page: MetricsPage) -> None:
-        self._waiting.append((endpoint.id, self._book.numbers[endpoint.id], time.monotonic(), page))
-
-    def failed(self, endpoint: EndpointMetadata, reason: str, message: str) -> None:
-        self._waiting.append(Failed(endpoint.id, self._book.numbers[endpoint.id], reason, message))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._logs.append((record.levelno, self.format(record)))
-
-    def batch(self, connects: int, factor: float) -> Batch:
-        """What waits, and forget it."""
-        outcomes, logs = tuple(self._outcomes()), tuple(self._logs)
-        self._waiting.clear()
-        self._logs.clear()
-        return Batch(outcomes, logs, connects, factor)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._waiting and not self._logs
-
-    def _outcomes(self) -> list[Outcome]:
-        found: list[Outcome] = []
-        for it in self._waiting:
-            if isinstance(it, Failed):
-                found.append(it)
-                continue
-            endpoint_id, number, at, page = it
-            told = self._told.get(endpoint_id)
-            is_told = told is not None and told[0] == number and told[1] is page
-            found.append(Arrived(endpoint_id, number, at, None if is_told else page))
-            self._told[endpoint_id] = number, page
-        for endpoint_id in self._told.keys() - self._book.numbers.keys():
-            del self._told[endpoint_id]
-        return found
-
-
 async def _serve(settings: ScrapeSettings, orders: "_Orders") -> None:
     tls = None if settings.tls is None else client_context(settings.tls, Path("/"))
     poller = MetricsPoller(
@@ -139,10 +87,11 @@ async def _serve(settings: ScrapeSettings, orders: "_Orders") -> None:
         tls=tls,
         interval_s=settings.interval_s,
         budget_s=settings.budget_s,
+        at_node=settings.at_node,
     )
     poller.want(settings.wanted)
-    book, encoder = _Book(), WireEncoder()
-    outbox = _Outbox(book)
+    book = _Book()
+    outbox = ScrapeOutbox(book.numbers)
     logging.basicConfig(level=logging.INFO, handlers=[outbox], format="%(message)s", force=True)
     collectors = ScrapeCollectors(book, poller, outbox, background=Background())
 
@@ -158,11 +107,11 @@ async def _serve(settings: ScrapeSettings, orders: "_Orders") -> None:
         group.start_soon(orders.follow, obey, group.cancel_scope.cancel)
         told_s = 0.0
         while True:
-            await anyio.sleep(BATCH_S)
+            await anyio.sleep(0 if outbox.has_outcomes else BATCH_S)
             if outbox.is_empty and time.monotonic() - told_s < HEARTBEAT_S:
                 continue
             told_s = time.monotonic()
-            await _write(encoder.batch(outbox.batch(poller.connects, collectors.factor)))
+            await _write(outbox.batch(poller.connects, collectors.factor))
 
 
 async def _write(frame: bytes) -> None:
@@ -188,15 +137,18 @@ class _Orders:
         self._orders: deque[Order] = deque()
         self._news = asyncio.Event()
         self._ended = False
+        self._wrong: Exception | None = None
 
     def listen(self) -> None:
         asyncio.get_running_loop().add_reader(0, self._read)
 
     async def next(self) -> Order | None:
-        """The next order; None at the end."""
+        """The next order; None at the end. Raises what made the next one unreadable: a host starts another process then."""
         while not self._orders and not self._ended:
             self._news.clear()
             await self._news.wait()
+        if not self._orders and self._wrong is not None:
+            raise self._wrong
         return self._orders.popleft() if self._orders else None
 
     async def follow(self, obey: Callable[[Order], None], ended: Callable[[], None]) -> None:
@@ -210,10 +162,13 @@ class _Orders:
             data = os.read(0, _READ_BYTES)
         except BlockingIOError:
             return
-        if not data:
+        try:
+            self._orders.extend(order_of(value) for value in self._frames.feed(data))
+        except Exception as error:  # noqa: BLE001 - the boundary around what the host says: raised where it is awaited
+            self._wrong = error
+        if not data or self._wrong is not None:
             asyncio.get_running_loop().remove_reader(0)
             self._ended = True
-        self._orders.extend(order_of(value) for value in self._frames.feed(data))
         self._news.set()
 
 

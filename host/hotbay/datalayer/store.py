@@ -2,7 +2,8 @@
 
 Pure: time is an argument (monotonic seconds) and nothing waits. One caller's thread only, but for the attributes of an
 endpoint. Invariants: an endpoint keeps its row for its whole life; a freed row holds unknown values until the lowest
-free row is given to the next newcomer; a published snapshot is never changed; the operator's word stands over
+free row is given to the next newcomer; of an endpoint that moves to another address nothing is known, as of one that
+comes; a published snapshot is never changed; the operator's word stands over
 discovery's, whichever comes first.
 """
 
@@ -20,7 +21,7 @@ from hotbay.datalayer.ledger import Ledger
 from hotbay.datalayer.operator_labels import as_labelled
 from hotbay.datalayer.publication import Part, Parts, next_snapshot
 from hotbay.datalayer.rows import Row, RowTable, ScrapeStatus
-from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT, Snapshot
+from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT, EndpointFacts, Snapshot
 
 __all__ = ["AGE_RESOLUTION_S", "EndpointStore"]
 
@@ -62,9 +63,16 @@ class EndpointStore:
         return self._table.get(endpoint_id) is not None
 
     def get(self, endpoint_id: str) -> EndpointMetadata | None:
-        """The endpoint as it is now, None when it is gone: what a dispatcher asks before it connects."""
+        """The endpoint as it is now, None when it is gone."""
         row = self._table.get(endpoint_id)
         return row.endpoint.metadata if row else None
+
+    def look(self, decided: EndpointMetadata) -> EndpointMetadata | None:
+        """An endpoint that was decided for as it is now, None when it is gone or cordoned: what is asked before a request
+        is sent, because the decision is as old as its snapshot.
+        """
+        now = self.get(decided.id)
+        return now if now is not None and now.state is EndpointState.ACTIVE else None
 
     def discovered(self, endpoint_id: str) -> EndpointMetadata | None:
         """The endpoint as discovery knows it, without the operator's word; None when it is gone."""
@@ -202,6 +210,12 @@ class EndpointStore:
         self._judge(row)
         return True
 
+    def record_lacks(self, endpoint_id: str, lacks: tuple[str, ...]) -> None:
+        """The endpoint's pages lack this, or have it wrong, until something else is said; () for nothing."""
+        row = self._table.get(endpoint_id)
+        if row is not None and row.status.lacks != lacks:
+            row.status = replace(row.status, lacks=lacks)
+
     def scrape_status(self, endpoint_id: str) -> ScrapeStatus | None:
         """How scraping goes, None when the endpoint is gone."""
         row = self._table.get(endpoint_id)
@@ -264,13 +278,28 @@ class EndpointStore:
     def _show(self, row: Row) -> bool:
         """Make the row's endpoint what discovery and the operator say; false when it is that already."""
         shown = self._overridden(row.discovered)
-        if row.endpoint.metadata == shown:
+        before = row.endpoint.metadata
+        if before == shown:
             return False
         row.endpoint.metadata = shown
+        if before.reached_at != shown.reached_at:
+            self._forget(row)
         self._write(WEIGHT, row, shown.weight)
         self._changed.update(("members", "live"))
         self._announce(Upsert(shown))
         return True
+
+    def _forget(self, row: Row) -> None:
+        """Another server has the id: what the one before said, and what was said of it, is not true of this one."""
+        row.facts, row.status, row.report, row.renewed = EndpointFacts(), ScrapeStatus(), None, frozenset()
+        row.served_health, row.admits = math.nan, True
+        row.put_at.clear()
+        row.endpoint.metrics = Metrics()
+        row.endpoint.attributes.update(dict.fromkeys(row.endpoint.attributes.keys()))
+        self._columns.forget(row.number)
+        self._attributes.forget(row.number)
+        self._write(SLOW_START, row, 1.0)
+        self._changed.update(("facts", "figures"))
 
     def _overridden(self, discovered: EndpointMetadata) -> EndpointMetadata:
         word = self._overrides.get(discovered.id)

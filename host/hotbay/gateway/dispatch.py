@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import orjson
 
 from hotbay.datalayer.endpoint_reports import Attempt
 from hotbay.gateway.answers import Answer, Refusal, json_answer
-from hotbay.gateway.exchange import Exchange, Upstreams
+from hotbay.gateway.exchange import GONE, MAX_CANDIDATES, Exchange, Upstreams
 from hotbay.gateway.head import DESTINATION
 from hotbay.gateway.inference import CHAT_PATH, COMPLETIONS_PATH, parse_inference
 from hotbay.gateway.outcome import Outcome
@@ -155,20 +156,31 @@ class Dispatcher:
 
 
 class _Pick:
-    """A `/pick` whose decision is under way."""
+    """A `/pick` whose decision is under way. Endpoints that went or were cordoned meanwhile are not answered."""
 
     def __init__(self, turn: Turn, request: InferenceRequest, shared: Upstreams, picks: PickTable[_Held]) -> None:
         self._turn: Turn | None = turn
         self._request = request
         self._shared = shared
         self._picks = picks
+        self._asked = request
+        self._gone: set[str] = set()
+        self._decisions = 1
         self._deadline = turn.started_at + shared.limits.first_byte_s
         turn.holder = self
 
     def decided(self, decision: Picked | Rejected) -> None:
-        turn, self._turn = self._turn, None
-        if turn is None:
+        if self._turn is None:
             return
+        if isinstance(decision, Picked):
+            there = [
+                one for it in (decision.endpoint, *decision.fallbacks) if (one := self._shared.look(it)) is not None
+            ]
+            if not there and self._decisions < MAX_CANDIDATES:
+                self._decide_again(decision)
+                return
+            decision = decision._replace(endpoint=there[0], fallbacks=tuple(there[1:])) if there else GONE
+        turn, self._turn = self._turn, None
         if isinstance(decision, Rejected):
             turn.refuse(Refusal(decision.status, decision.reason, decision.message))
             return
@@ -183,21 +195,27 @@ class _Pick:
             "endpoint": authority,
             "fallbacks": fallbacks,
             "profile": decision.profile,
-            "model": self._request.target_model,
+            "model": self._asked.target_model,
         }
         addresses = ",".join([authority, *fallbacks]).encode()
         turn.reply(json_answer(200, value, headers=[(DESTINATION, addresses)]))
 
+    def _decide_again(self, decision: Picked) -> None:
+        self._decisions += 1
+        self._gone.update(one.id for one in (decision.endpoint, *decision.fallbacks))
+        self._asked = replace(self._request, avoid=frozenset(self._gone))
+        self._shared.router.decide(self._asked, self.decided)
+
     def abandoned(self, outcome: Outcome) -> None:
         turn, self._turn = self._turn, None
         if turn is not None:
-            self._shared.router.cancel(self._request)
+            self._shared.router.cancel(self._asked)
             turn.finish(0, outcome)
 
     def look_at_clock(self, now: float) -> None:
         if now >= self._deadline and self._turn is not None:
             turn, self._turn = self._turn, None
-            self._shared.router.cancel(self._request)
+            self._shared.router.cancel(self._asked)
             turn.refuse(Refusal(504, "decision-timeout", "No endpoint was chosen in time."), Outcome.TIMEOUT)
 
     def client_paused(self) -> None:

@@ -4,9 +4,11 @@ The stages go forward only, but for second tries: on a fresh connection when a k
 come back, and at another endpoint when no connection comes about or a fresh one ends before the first byte of an answer.
 The others are the candidates that the router named, and then what it picks without those that were tried; no endpoint is
 tried twice, and no more than MAX_CANDIDATES are. From the first byte that is relayed there is no second try: a broken
-answer ends as a broken connection.
+answer ends as a broken connection. Before a request is written, `look` tells whether its endpoint still takes requests;
+one that was removed or cordoned since the decision is passed over.
 
-Invariants: every `ledger.started` is followed by exactly one `ledger.finished`; the outcome is told exactly once; every
+Invariants: no request is written to an endpoint that is gone or cordoned, nor counted as started there once it
+is; every `ledger.started` is followed by exactly one `ledger.finished`; the outcome is told exactly once; every
 `attempts.begin` is followed by an `attempts.ended`; after ENDED no callback of router or upstream does anything.
 """
 
@@ -23,17 +25,21 @@ from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.pool import Dial, DialFailure, Pool
 from hotbay.gateway.response_reader import ResponseReader
-from hotbay.gateway.seams import Attempts, Completed, Ledger, Router
+from hotbay.gateway.seams import Attempts, Completed, Ledger, Look, Router
 from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import UpstreamConnection
 from hotbay.observe.metrics import Metrics
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
 
-__all__ = ["MAX_CANDIDATES", "Exchange", "Upstreams"]
+__all__ = ["GONE", "MAX_CANDIDATES", "Exchange", "Upstreams"]
 
 # The picked endpoint and two others: more tries would only multiply a client's wait.
 MAX_CANDIDATES = 3
+
+GONE = Rejected(
+    503, "rejected-no-endpoints", "The model servers that were chosen went away before the request was sent."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class Upstreams:
     limits: GatewayLimits
     router: Router
     attempts: Attempts
+    look: Look
     completed: Completed | None = None
 
 
@@ -72,6 +79,8 @@ class Exchange:
         self._candidates: list[EndpointMetadata] = []
         self._asked = request
         self._tried: set[str] = set()
+        self._gone: set[str] = set()
+        self._decisions = 1
         self._era: int | None = None
         self._told_era = 0
         self._sent_at = 0.0
@@ -92,24 +101,21 @@ class Exchange:
         if self._stage is not _Stage.DECIDING:
             return
         if isinstance(decision, Rejected):
-            refusal = Refusal(decision.status, decision.reason, decision.message), Outcome.FINISHED
-            self._fail(*(self._failure or refusal))
+            self._reject(decision)
             return
         self._picked = decision
         self.send_to([decision.endpoint, *decision.fallbacks])
 
     def send_to(self, candidates: Sequence[EndpointMetadata]) -> None:
-        """Send the request to the first candidate that accepts a connection."""
-        left = MAX_CANDIDATES - len(self._tried)
-        self._candidates = [one for one in candidates if one.id not in self._tried][:left]
+        """Send the request to the first candidate that is there and accepts a connection."""
+        self._candidates = list(candidates)
         self._next_candidate()
 
     def _next_candidate(self) -> None:
-        """Go on to the next one; without any, end with what went wrong before."""
-        endpoint = next((one for one in self._candidates if one.id not in self._tried), None)
+        """Go on to the next one, ask for others, or end with what went wrong before."""
+        endpoint = self._look_for_next() if len(self._tried) < MAX_CANDIDATES else None
         if endpoint is None:
-            assert self._failure is not None, "nothing is sent to nobody"
-            self._fail(*self._failure)
+            self._decide_again()
             return
         self._settle_ledger()
         self._tried.add(endpoint.id)
@@ -124,18 +130,51 @@ class Exchange:
         else:
             self._send(connection)
 
+    def _reject(self, decision: Rejected) -> None:
+        """End with what went wrong at an endpoint, or without that with the refusal."""
+        refusal = Refusal(decision.status, decision.reason, decision.message), Outcome.FINISHED
+        self._fail(*(self._failure or refusal))
+
+    def _look_for_next(self) -> EndpointMetadata | None:
+        for one in self._candidates:
+            if one.id not in self._tried and one.id not in self._gone:
+                endpoint = self._shared.look(one)
+                if endpoint is not None:
+                    return endpoint
+                self._gone.add(one.id)
+        return None
+
+    def _decide_again(self) -> None:
+        """Ask for an endpoint that is neither tried nor gone, if there may be another try."""
+        spent = max(len(self._tried), self._decisions) >= MAX_CANDIDATES
+        if self._request is None or self._picked is None or spent:
+            self._reject(GONE)
+            return
+        self._stage = _Stage.DECIDING
+        self._decisions += 1
+        self._asked = replace(self._request, avoid=frozenset(self._tried | self._gone))
+        self._shared.router.decide(self._asked, self.decided)
+
     def _go_elsewhere(self, refusal: Refusal, outcome: Outcome) -> None:
         """The endpoint gave not one byte: try another one, or end with this."""
         self._tell(Attempt.UNREACHABLE)
         self._failure = refusal, outcome
-        if any(one.id not in self._tried for one in self._candidates):
-            self._next_candidate()
-        elif self._request is None or self._picked is None or len(self._tried) >= MAX_CANDIDATES:
-            self._fail(refusal, outcome)
-        else:
-            self._stage = _Stage.DECIDING
-            self._asked = replace(self._request, avoid=frozenset(self._tried))
-            self._shared.router.decide(self._asked, self.decided)
+        self._next_candidate()
+
+    def _left_behind(self) -> bool:
+        """Whether the endpoint under way went, moved or was cordoned before the request is written; goes on if so."""
+        endpoint = self._endpoint
+        assert endpoint is not None, "asked while one is tried"
+        now = self._shared.look(endpoint)
+        if now is not None and now.authority == endpoint.authority:
+            return False
+        self._tell(Attempt.UNTOLD)
+        self._tried.discard(endpoint.id)
+        if now is None:
+            self._gone.add(endpoint.id)
+        self._settle_ledger()
+        self._next_candidate()
+        return True
 
     def _tell(self, attempt: Attempt, ttft_s: float | None = None) -> None:
         """Tell what became of the attempt under way, once."""
@@ -151,7 +190,10 @@ class Exchange:
     def _dialled(self, result: UpstreamConnection | DialFailure) -> None:
         self._dial = None
         if isinstance(result, UpstreamConnection):
-            self._send(result)
+            if self._left_behind():
+                self._shared.pool.free(result)
+            else:
+                self._send(result)
         elif result.timed_out:
             message = "The model server did not accept a connection."
             self._go_elsewhere(Refusal(504, result.reason, message), Outcome.TIMEOUT)
@@ -257,8 +299,9 @@ class Exchange:
         if self._stage is _Stage.RELAYING:
             self._break_off(Outcome.UPSTREAM_ERROR)
         elif silent and kept and self._endpoint is not None:
-            self._shared.metrics.upstream_retries += 1
-            self._connect(self._endpoint)
+            if not self._left_behind():
+                self._shared.metrics.upstream_retries += 1
+                self._connect(self._endpoint)
         else:
             code = "upstream-closed" if silent or reason == "connection closed" else "upstream-bad-response"
             refusal = Refusal(502, code, f"The model server failed before it answered: {reason}.")

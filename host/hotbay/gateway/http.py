@@ -18,7 +18,17 @@ from hotbay.gateway.exchange import Upstreams
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.pool import Pool
 from hotbay.gateway.request_ids import request_ids
-from hotbay.gateway.seams import UNWATCHED, Attempts, Completed, Ledger, ListEndpoints, NotReady, Router
+from hotbay.gateway.seams import (
+    UNWATCHED,
+    Attempts,
+    Completed,
+    Ledger,
+    ListEndpoints,
+    Look,
+    NotReady,
+    Router,
+    as_decided,
+)
 from hotbay.gateway.server import ClientConnection, Taker
 from hotbay.observe.metrics import Metrics
 
@@ -41,6 +51,7 @@ class Gateway:
         not_ready: reasons why `/readyz` must say no; empty when ready.
         completed: told once about the end of every picked request.
         attempts: told how each endpoint does.
+        look: asked before a request is sent: what was decided may be a while old.
         limits: see `GatewayLimits`.
         random: chooses among endpoints where no decision is made.
     """
@@ -55,6 +66,7 @@ class Gateway:
         not_ready: NotReady,
         completed: Completed | None = None,
         attempts: Attempts = UNWATCHED,
+        look: Look = as_decided,
         limits: GatewayLimits | None = None,
         random: Random | None = None,
     ) -> None:
@@ -66,7 +78,7 @@ class Gateway:
         self.pool = Pool(self.limits, metrics)
         self._dispatcher = Dispatcher(
             router,
-            Upstreams(self.pool, ledger, metrics, self.limits, router, attempts, completed),
+            Upstreams(self.pool, ledger, metrics, self.limits, router, attempts, look, completed),
             endpoints=endpoints,
             not_ready=not_ready,
             random=random or Random(secrets.randbits(64)),  # noqa: S311 - spreads load, keeps no secret

@@ -9,11 +9,29 @@ from hotbay.gateway.outcome import Outcome
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
 
-__all__ = ["UNWATCHED", "Attempts", "Completed", "Decided", "Ledger", "ListEndpoints", "NotReady", "Router"]
+__all__ = [
+    "UNWATCHED",
+    "Attempts",
+    "Completed",
+    "Decided",
+    "Ledger",
+    "ListEndpoints",
+    "Look",
+    "NotReady",
+    "Router",
+    "as_decided",
+]
 
 Decided = Callable[[Picked | Rejected], None]
 ListEndpoints = Callable[[], Sequence[EndpointMetadata]]
 NotReady = Callable[[], Sequence[str]]
+Look = Callable[[EndpointMetadata], EndpointMetadata | None]
+"""The endpoint that was decided for as it is at this moment; None when it is gone, or takes nothing new."""
+
+
+def as_decided(endpoint: EndpointMetadata) -> EndpointMetadata:
+    """Endpoints never change."""
+    return endpoint
 
 
 class Router(Protocol):

@@ -151,7 +151,7 @@ class Metrics:
         self.extract_errors.add((source, extractor))
 
     def event(self, source: str, outcome: str) -> None:
-        """A source of the data layer had an event: `delivered` to its extractors, `dropped` by it, or `failed` in it."""
+        """A source of the data layer had an event, or something became of one: see `Counts.event` there."""
         self.data_events.add((source, outcome))
 
     def render(self) -> bytes:
@@ -184,7 +184,11 @@ class Metrics:
                 "Payloads and events of which an extractor made nothing.",
                 self.extract_errors,
             ),
-            ("datalayer_events", "Events of sources: delivered, dropped, or failed in the source.", self.data_events),
+            (
+                "datalayer_events",
+                "Events of sources: delivered, dropped, failed in the source, superseded; and endpoints forgotten.",
+                self.data_events,
+            ),
             (
                 "endpoint_probes",
                 "Requests that tried an ejected endpoint: answered or failed.",

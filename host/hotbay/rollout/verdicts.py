@@ -56,8 +56,9 @@ class Verdict:
     """A ruling and the figure that made it: after FAIL the one that broke its bound, else the one nearest to a breach.
 
     Args:
-        figure: `failures`, `slow_calls`, `difference`, `refused`, `upstream_errors`, `slow_ttft` or `memory`.
-        candidate, live: shares of bad trials, 0 to 1; at `difference` the largest difference, and 0; at `memory` bytes.
+        figure: `failures`, `slow_calls`, `difference`, `refused`, `upstream_errors`, `slow_ttft`, `memory` or `untold`.
+        candidate, live: shares of bad trials, 0 to 1; at `difference` the largest difference, and 0; at `memory` bytes; at
+            `untold` discoveries that have not told everything, and 0.
         bound: what `candidate` must not exceed.
         limit_s: at the slow figures, from what time on a trial counts.
         gathered: how far the trial is; no part of what the verdict says.
@@ -254,14 +255,20 @@ def guard_verdict(
     before: CallStatistics,
     candidate: CallStatistics,
     memory: Memory | None = None,
+    untold: int = 0,
 ) -> Verdict:
     """Rule on the new live generation by its calls since the cut over; `before` are the previous one's until then.
 
-    A crash is no matter of counts: whoever sees it goes back at once.
+    A crash is no matter of counts: whoever sees it goes back at once. While discoveries of it are `untold` the previous one
+    is what is followed: it passes only when none is, and fails when some are to the end.
     """
     gathered = Gathered("calls", candidate.calls, policy.calls, elapsed_s, policy.for_s, policy.at_most_s)
     trials = [*_calls(candidate, before, policy.limits)]
-    return _rule(trials, _held(memory, policy.limits), gathered)
+    verdict = _rule(trials, _held(memory, policy.limits), gathered)
+    if verdict.ruling is not Ruling.PASS or not untold:
+        return verdict
+    ruling = Ruling.FAIL if elapsed_s >= policy.at_most_s else Ruling.WAIT
+    return Verdict(ruling, "untold", untold, 0.0, 0.0, gathered=gathered)
 
 
 def _calls(candidate: CallStatistics, live: CallStatistics, limits: Limits) -> tuple[_Trials, ...]:

@@ -91,7 +91,12 @@ class TrialWatch:
         if self._phase is Phase.GUARD:
             guard = policies.guard if self._counts else replace(policies.guard, calls=0)
             return guard_verdict(
-                guard, elapsed_s=elapsed_s, before=self._live_at_begin, candidate=candidate, memory=memory
+                guard,
+                elapsed_s=elapsed_s,
+                before=self._live_at_begin,
+                candidate=candidate,
+                memory=memory,
+                untold=len(self._candidate.untold),
             )
         live = self._read(self._live).since(self._live_before)
         if self._phase is Phase.SHADOW:
@@ -111,6 +116,8 @@ class TrialWatch:
 def verdict_text(phase: Phase, verdict: Verdict) -> str:
     """Which figure decided, in one line."""
     figure = verdict.figure.replace("_", " ")
+    if verdict.figure == "untold":
+        return f"{phase}: discoveries that have not told everything {verdict.candidate:.0f}, allowed 0"
     if verdict.figure == "difference":
         return f"{phase}: largest difference {verdict.candidate:.3g}, allowed {verdict.bound:.3g}"
     if verdict.figure == "memory":
@@ -125,7 +132,7 @@ def verdict_text(phase: Phase, verdict: Verdict) -> str:
 
 def failure_of_verdict(phase: Phase, verdict: Verdict, *, plugin: str, complaint: str = "") -> Failure:
     """The failure of a trial, as the machine takes it. `complaint` is what the candidate said at its last failure."""
-    is_told = complaint and verdict.figure == "failures"
+    is_told = complaint and verdict.figure in ("failures", "untold")
     return Failure(
         Cause.PLUGIN,
         "TRIAL_FAILED",

@@ -26,3 +26,7 @@ class Allowance:
             return False
         self._left -= cost
         return True
+
+    def owe(self, cost: float) -> None:
+        """Spend what is known only now, also more than there is: nothing is left then until it has come in again."""
+        self._left -= cost

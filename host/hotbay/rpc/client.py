@@ -40,7 +40,7 @@ from hotbay_sdk.protocol import CallError as WireError
 from hotbay_sdk.protocol.messages import DATA_METHODS
 
 from hotbay.errors import CapacityError, HostError, PluginFault
-from hotbay.rpc.data import Collection, DataLink, Flow
+from hotbay.rpc.data import DataLink, Flow
 from hotbay.rpc.faults import fault_from_wire, unsendable
 from hotbay.rpc.handshakes import Handshakes
 from hotbay.rpc.hanging import BUNDLE_S, HangBundle
@@ -49,7 +49,7 @@ from hotbay.rpc.host_desk import HostCallDesk
 from hotbay.rpc.liveness import Liveness, Patience
 from hotbay.rpc.memfd import duplicated
 from hotbay.rpc.strays import Strays
-from hotbay.rpc.wire import ENDLESS_S, Call, Channel, Outcome, Passage, Wire
+from hotbay.rpc.wire import ENDLESS_S, Call, Channel, Outcome, Passage, Wire, calls_in_flight
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class PluginClient:
             label,
             ask=self._ask_where,
             ask_stacks=ask_stacks,
-            in_flight=self._in_flight,
+            in_flight=partial(calls_in_flight, (self._call, self._control)),
             figures=lambda: self._liveness.figures,
             lost=self._lost,
         )
@@ -191,9 +191,14 @@ class PluginClient:
             Passage(b"", passed).close()
             raise
 
-    async def control_call(self, method: int, args: Sequence[object], *, deadline_s: float) -> Value:
-        """Call on the control link and wait. Raises `HostError`."""
-        stream, future = self._begin(method, args, deadline_s)
+    async def control_call(
+        self, method: int, args: Sequence[object], *, deadline_s: float, reply_limit_bytes: int | None = None
+    ) -> Value:
+        """Call on the control link and wait. Raises `HostError`.
+
+        A reply that is longer than `reply_limit_bytes`, the method's limit by default, is not kept: FRAME_TOO_LARGE.
+        """
+        stream, future = self._begin(method, args, deadline_s, reply_limit_bytes)
         return await self._outcome(stream, future)
 
     def follow(
@@ -203,7 +208,8 @@ class PluginClient:
 
         `came` is called when there is something to `take`; the plugin gets credit for what was taken, and sends no more
         than 64 KiB beyond. `done` gets the outcome once, when the plugin ended by itself or is gone, or gave the call up
-        after `Flow.cancel`; what came before can still be taken then. Neither may raise. Raises `HostError` when the call could not be made.
+        after `Flow.cancel`; what came before can still be taken then. A plugin that does not give it up hangs. Neither may
+        raise. Raises `HostError` when the call could not be made.
         """
 
         def ended(outcome: Outcome) -> None:
@@ -211,7 +217,7 @@ class PluginClient:
             done(outcome)
 
         stream = self._start(self._control, method, args, ENDLESS_S, ended, None, None, 0, 0)
-        return self._data.follow(stream, came, partial(self._cancel, self._control, stream, "cancelled"))
+        return self._data.follow(stream, came, partial(self._end_flow, stream))
 
     async def export_state(
         self, *, budget_bytes: int, deadline_s: float, versions: Mapping[str, Sequence[int]] | None = None
@@ -233,7 +239,7 @@ class PluginClient:
             await self._outcome(stream, future)
         finally:
             self._data.end(stream)
-        return self._whole(collection)
+        return collection.taken(self._label)
 
     async def send_state(self, data: bytes, deadline_s: float) -> None:
         """Give the process its predecessor's state: after WELCOME, which says so, and before its refs are made.
@@ -251,14 +257,16 @@ class PluginClient:
         finally:
             self._data.end(stream)
 
-    def _begin(self, method: int, args: Sequence[object], deadline_s: float) -> tuple[int, "asyncio.Future[Outcome]"]:
+    def _begin(
+        self, method: int, args: Sequence[object], deadline_s: float, reply_limit_bytes: int | None = None
+    ) -> tuple[int, "asyncio.Future[Outcome]"]:
         future: asyncio.Future[Outcome] = self._loop.create_future()
 
         def done(outcome: Outcome) -> None:
             if not future.done():
                 future.set_result(outcome)
 
-        return self._start(self._control, method, args, deadline_s, done, None, None, 0, 0), future
+        return self._start(self._control, method, args, deadline_s, done, None, reply_limit_bytes, 0, 0), future
 
     async def _outcome(self, stream: int, future: "asyncio.Future[Outcome]") -> Value:
         try:
@@ -275,11 +283,6 @@ class PluginClient:
         if not future.done():
             message = f"{self._label} has more state than the {budget_bytes} bytes of its budget"
             future.set_result(CapacityError("RESOURCE_EXHAUSTED", message))
-
-    def _whole(self, collection: Collection) -> bytes:
-        if not collection.whole:
-            raise PluginFault("BAD_RESULT", f"{self._label} broke its state off")
-        return bytes(collection.data)
 
     def send_handshake(self, frame_type: FrameType, body: Mapping[str, Value]) -> None:
         """Send GO or WELCOME. Raises the fault that ended the process."""
@@ -366,6 +369,13 @@ class PluginClient:
         if frame and self._fault is None:
             wire.write(frame)
 
+    def _end_flow(self, stream: int) -> None:
+        """Nobody wants a call any more that has no deadline: from now on it has to be given up in time like any other."""
+        call = self._control.calls.get(stream)
+        if call is not None and call.stuck is None and self._fault is None:
+            call.stuck = self._loop.call_later(self._patience.stuck_s, self._on_stuck)
+            self._cancel(self._control, stream, "cancelled")
+
     def _on_deadline(self, wire: Wire, stream: int) -> None:
         call = wire.calls.get(stream)
         if call is None:
@@ -378,7 +388,7 @@ class PluginClient:
         )
 
     def _on_stuck(self) -> None:
-        self._hangs(f"still had not answered a call {self._patience.stuck_s:g} s after its deadline")
+        self._hangs(f"still had not answered a call {self._patience.stuck_s:g} s after its deadline or its end")
 
     def _on_silent(self) -> None:
         self._hangs(f"answered no ping for {self._patience.ping_s:g} s")
@@ -390,14 +400,6 @@ class PluginClient:
     def _ask_where(self, answered: Callable[[Outcome], None]) -> None:
         self._start(self._control, Method.DUMP_STATE, [], BUNDLE_S, answered, None, None, 0, 0)
 
-    def _in_flight(self) -> list[dict[str, object]]:
-        return [
-            {"link": wire.name, "stream": stream, "method": call.method, "deadline_ms": int(call.deadline_s * 1e3)}
-            for wire in (self._call, self._control)
-            for stream, call in wire.calls.items()
-            if call.method != Method.DUMP_STATE
-        ]
-
     def _stop_watching(self) -> None:
         self._liveness.stop()
         self._bundle.stop()
@@ -407,9 +409,7 @@ class PluginClient:
             self._control.write(self._control.connection.send_ping(token))
 
     def _pending_s(self) -> float:
-        calls = [call for wire in (self._call, self._control) for call in wire.calls.values() if call.ends]
-        ends = (call.timer.when() for call in calls if call.timer is not None)
-        return max(ends, default=0.0) - self._loop.time()
+        return max(self._call.last_end_s, self._control.last_end_s) - self._loop.time()
 
     def _handle(self, wire: Wire, events: list[Event]) -> None:
         for event in events:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hotbay_sdk.protocol import CreditReceived, DataDropped, DataEnded, DataReceived, LinkState
 
+from hotbay.errors import PluginFault
 from hotbay.rpc.wire import Wire
 
 DataEvent = CreditReceived | DataDropped | DataEnded | DataReceived
@@ -24,6 +25,12 @@ class Collection:
         self.over = over
         self.data = bytearray()
         self.whole = False
+
+    def taken(self, label: str) -> bytes:
+        """What came. Raises `PluginFault` when its end was not seen; `label` is the process's."""
+        if not self.whole:
+            raise PluginFault("BAD_RESULT", f"{label} broke its state off")
+        return bytes(self.data)
 
 
 class Sending:

@@ -28,6 +28,7 @@ class Generation:
 
     `handles` maps a plugin ref's name to its number inside the process; `block_tokens` maps refs that
     read prompt hashes to the block size that they want. `leaving` from when it is told to go: it ends what it has.
+    `untold` are its discoveries that are followed and have not told everything yet: it cannot take anybody's place before.
     `features` is what its HELLO says that it can do beside the first form of the protocol.
     """
 
@@ -39,6 +40,7 @@ class Generation:
     handles: dict[str, int] = field(default_factory=dict)
     block_tokens: dict[str, int] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    untold: set[str] = field(default_factory=set)
     leases: int = 0
     leaving: bool = False
     _drained: list[Callable[[], None]] = field(default_factory=list)
@@ -70,12 +72,19 @@ class Generation:
         for told in waiters:
             told()
 
-    def on_leaving(self, told: Callable[[], None]) -> None:
-        """Call `told` once, when it is told to go: at once if it was."""
+    def on_leaving(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call `told` once, when it is told to go: at once if it was. What is returned ends it, and may be called again."""
         if self.leaving:
             told()
         else:
             self._told_to_go.append(told)
+
+        def unsubscribe() -> None:
+            # The same function may have been given twice: one of them is as good as the other.
+            if told in self._told_to_go:
+                self._told_to_go.remove(told)
+
+        return unsubscribe
 
 
 @dataclass(frozen=True, slots=True)

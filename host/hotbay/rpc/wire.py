@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from hotbay_sdk.protocol import Connection, Event, LinkState, Role, Value
+from hotbay_sdk.protocol import Connection, Event, LinkState, Method, Role, Value
 from hotbay_sdk.protocol.messages import ENDLESS_MS, MAX_HOST_CALLS
 
 from hotbay.errors import HostError, PluginFault
@@ -352,6 +352,12 @@ class Wire:
         self._frame_timer = None
         self._lost(PluginFault("PROTOCOL_VIOLATION", f"a frame on the {self.name} link began and went silent"))
 
+    @property
+    def last_end_s(self) -> float:
+        """When the last of the calls that have a deadline will have had it, in the loop's time; 0 without any."""
+        timers = (call.timer for call in self.calls.values() if call.ends)
+        return max((timer.when() for timer in timers if timer is not None), default=0.0)
+
     def close(self) -> list[Call]:
         """Leave the loop; return the calls whose callers still wait, and those that only hold a window."""
         self._loop.remove_reader(self.read_fd)
@@ -365,3 +371,13 @@ class Wire:
         calls = list(self.calls.values())
         self.calls.clear()
         return calls
+
+
+def calls_in_flight(wires: Sequence[Wire]) -> list[dict[str, object]]:
+    """The host's own table of calls without an answer, for the person who has to find out where a process hangs."""
+    return [
+        {"link": wire.name, "stream": stream, "method": call.method, "deadline_ms": int(call.deadline_s * 1e3)}
+        for wire in wires
+        for stream, call in wire.calls.items()
+        if call.method != Method.DUMP_STATE
+    ]

@@ -5,7 +5,7 @@ leave the endpoint in, the request goes there, with what would have been picked 
 nothing of what is live, they are asked again with all that were ejected: an answer that may fail is better than none.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hotbay.datalayer.snapshot import Snapshot
 from hotbay.scheduling.shares import Shares
 
-__all__ = ["EVERYBODY", "Admission", "Candidates"]
+__all__ = ["EVERYBODY", "Admission", "Candidates", "rows_of"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -23,8 +23,8 @@ class Admission(Protocol):
     """Who was ejected, and who is to be tried again."""
 
     @property
-    def ejected(self) -> Collection[str]:
-        """Ids of endpoints that are not live only because they failed."""
+    def ejected(self) -> Sequence[str]:
+        """Ids of endpoints that are not live only because they failed; another object whenever they are others."""
 
     def probe(self) -> str | None:
         """The endpoint that the next request is to try. Whoever takes it sends it there, or says `unused`."""
@@ -36,7 +36,7 @@ class Admission(Protocol):
 class _Everybody:
     """Nobody is ever ejected."""
 
-    ejected: Collection[str] = ()
+    ejected: Sequence[str] = ()
 
     def probe(self) -> str | None:
         return None
@@ -48,6 +48,11 @@ class _Everybody:
 EVERYBODY: Admission = _Everybody()
 
 
+def rows_of(ids: Iterable[str], snapshot: Snapshot) -> list[int]:
+    """Rows of those endpoints that are there."""
+    return [row for row in map(snapshot.row_of.get, ids) if row is not None]
+
+
 class Candidates:
     """The rows of one cycle. `base` is what its filters begin with: `snapshot.live` itself wherever that will do.
 
@@ -57,23 +62,23 @@ class Candidates:
     __slots__ = ("_probes", "_spare", "base", "probe")
 
     def __init__(
-        self, snapshot: Snapshot, *, probe: str | None = None, avoid: Iterable[str] = (), ejected: Iterable[str] = ()
+        self, snapshot: Snapshot, *, probe: str | None = None, avoid: Iterable[str] = (), spare: Sequence[int] = ()
     ) -> None:
-        """`probe`, `avoid` and `ejected` are endpoint ids, of which some may be gone."""
+        """`probe` and `avoid` are endpoint ids, of which some may be gone; `spare` the rows of those that were ejected."""
         self.base: Mask = snapshot.live
         self.probe = snapshot.row_of.get(probe) if probe is not None else None
-        self._spare = [row for row in map(snapshot.row_of.get, ejected) if row is not None]
+        self._spare = spare
         self._probes = False
         if self.probe is not None:
             self._set([self.probe], is_candidate=True)
-        avoided = [row for row in map(snapshot.row_of.get, avoid) if row is not None]
+        avoided = rows_of(avoid, snapshot)
         if avoided:
             self._spare = [row for row in self._spare if row not in avoided]
             self._set(avoided, is_candidate=False)
 
     def widen(self) -> bool:
         """Take in those that were ejected; False when that adds nobody."""
-        rows, self._spare = [row for row in self._spare if not self.base[row]], []
+        rows, self._spare = [row for row in self._spare if not self.base[row]], ()
         if rows:
             self._set(rows, is_candidate=True)
         return bool(rows)
@@ -97,6 +102,6 @@ class Candidates:
         self._probes = False
         return [self.probe, *(row for row in rows or () if row != self.probe)]
 
-    def _set(self, rows: list[int], *, is_candidate: bool) -> None:
+    def _set(self, rows: Sequence[int], *, is_candidate: bool) -> None:
         self.base = self.base.copy()
         self.base[rows] = is_candidate

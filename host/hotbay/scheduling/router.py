@@ -25,7 +25,7 @@ from hotbay.scheduling.arms import Arms, CanaryPlan, Shadow, in_canary
 from hotbay.scheduling.batch import LastGood, Tally, complaint_text
 from hotbay.scheduling.binding import Policy
 from hotbay.scheduling.calls import RemoteCall
-from hotbay.scheduling.candidates import EVERYBODY, Admission, Candidates
+from hotbay.scheduling.candidates import EVERYBODY, Admission, Candidates, rows_of
 from hotbay.scheduling.cycle import BatchPicks, Cycle
 from hotbay.scheduling.decision import Arm, Decision, Picked, Rejected
 from hotbay.scheduling.holding import Held
@@ -116,6 +116,8 @@ class Router:
         """Generations that were retired while plans still name them; such a plan does not bring them back."""
         self._seen: Snapshot | None = None
         self._all_live: Candidates | None = None
+        self._ejected: Sequence[str] = ()
+        self._spare: Sequence[int] = ()
 
     @property
     def plan(self) -> Plan | None:
@@ -337,14 +339,15 @@ class Router:
 
     def _candidates(self, request: InferenceRequest, snapshot: Snapshot) -> Candidates | None:
         """Where the request may go before anybody is asked; None when there is no such place."""
-        if snapshot is not self._seen:
-            self._seen = snapshot
-            self._all_live = Candidates(snapshot) if snapshot.live.any() else None
         admission, avoid = self._admission, request.avoid
+        if snapshot is not self._seen or admission.ejected is not self._ejected:
+            self._seen, self._ejected = snapshot, admission.ejected
+            self._all_live = Candidates(snapshot) if snapshot.live.any() else None
+            self._spare = rows_of(self._ejected, snapshot)
         probe = None if avoid else admission.probe()
-        if probe is None and not avoid and not admission.ejected:
+        if probe is None and not avoid and not self._spare:
             return self._all_live
-        candidates = Candidates(snapshot, probe=probe, avoid=avoid, ejected=admission.ejected)
+        candidates = Candidates(snapshot, probe=probe, avoid=avoid, spare=self._spare)
         if probe is not None and candidates.probe is None:
             self._admission.unused(probe)
         return candidates if candidates.base.any() or candidates.widen() else None
@@ -423,7 +426,8 @@ class Router:
             self.mixed += 1
             self._observer.mixed_cycle()
             logger.error("cycle_mixed request=%s answered=%s", cycle.request.id, cycle.answered)
-        if cycle.arm is not None:
+        if cycle.arm is not None and not cycle.request.avoid:
+            # A request that goes elsewhere after a failed connection is the same request.
             self._count(cycle, cycle.arm, decision)
         if cycle.plan.learners and isinstance(decision, Picked):
             self._teach(cycle, [decision.endpoint.id])

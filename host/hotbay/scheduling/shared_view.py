@@ -186,6 +186,8 @@ class SharedColumns:
         self._wanted: dict[str, list[str]] = {}
         self._made = 0
         self._newest = 0
+        self.forgotten = 0
+        """How often what had been asked for was let go of: who still wants it has to say so again."""
         self._seen: Snapshot | None = None
         self._places: dict[str, tuple[Ring, int, int] | None] = {}
         # Plugins read what lies there as it is.
@@ -219,7 +221,7 @@ class SharedColumns:
         return None if ring is None or found is None else (ring, *found)
 
     def _ring(self, snapshot: Snapshot, group: str) -> Ring | None:
-        ring, schema = self._rings.get(group), _schema(snapshot, self._wanted[group])
+        ring, schema = self._rings.get(group), _schema(snapshot, self._wanted.get(group, ()))
         if ring is not None and ring.fits(schema, snapshot.rows):
             return ring
         if not self._usable or not schema or snapshot.rows == 0 or snapshot.epoch < self._newest:
@@ -237,10 +239,13 @@ class SharedColumns:
         return made
 
     def keep(self, groups: Collection[str]) -> None:
-        """Let go of the areas of all other groups; who asks again gets a new one."""
+        """Let go of the areas of all other groups, and of who wanted them; who asks again gets a new one."""
         self._seen, self._places = None, {}
         for group in self._rings.keys() - groups:
             self._rings.pop(group).close()
+        for group in self._wanted.keys() - groups:
+            del self._wanted[group]
+            self.forgotten += 1
 
 
 class PassedAreas:
@@ -249,6 +254,7 @@ class PassedAreas:
     __slots__ = (
         "_asking",
         "_by_columns",
+        "_forgotten",
         "_generation",
         "_held",
         "_passed",
@@ -263,6 +269,7 @@ class PassedAreas:
         self._generation = generation
         self._shared = shared
         self._by_columns: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._forgotten = shared.forgotten
         self._held: dict[str, int] = {}
         self._unwanted: set[int] = set()
         self._asking = False
@@ -277,6 +284,9 @@ class PassedAreas:
         """
         if self._refused or 4 * snapshot.rows * len(columns) < self._shared.from_bytes:
             return None
+        if self._forgotten != self._shared.forgotten:
+            self._forgotten = self._shared.forgotten
+            self._by_columns.clear()
         groups = self._by_columns.get(columns)
         if groups is None:
             groups = self._by_columns[columns] = self._groups(columns)

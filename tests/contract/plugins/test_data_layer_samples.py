@@ -147,3 +147,21 @@ def test_directory_that_cannot_be_listed_changes_nothing(tmp_path: Path) -> None
 def test_parameters_are_checked(parameters: dict[str, object]) -> None:
     with PluginHarness(FILES.plugin) as harness, pytest.raises(ParameterError):
         harness.configure("d", "json-directory-discovery", parameters)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"labels": {"a": "\\ud800"}}', "[" * 10_000, '{"port": 18446744073709551616}'],
+)
+def test_file_whose_content_cannot_cross_ends_no_run(tmp_path: Path, content: str) -> None:
+    write(tmp_path, "a", content)
+    write(tmp_path, "b", A)
+    told = discover(tmp_path)
+    assert [record[1]["id"] for record in told[:-1]] == ["default/a", "default/b"]
+    assert told[-2:] == [["upsert", {**A, "id": "default/b"}], ["ready"]]
+
+
+def test_file_whose_name_is_no_text_is_nobody(tmp_path: Path) -> None:
+    with open(bytes(tmp_path) + b"/\xff.json", "w") as file:  # noqa: PTH123 - a name that is no text
+        file.write("{}")
+    assert discover(tmp_path) == [["ready"]]

@@ -37,6 +37,9 @@ __all__ = [
 ]  # fmt: skip
 
 WAIT_S = 60.0
+SETTLING_S = 0.05
+SETTLING_LOOKS = 10
+"""How often, and how many times at most, a count is read until it stands still after a kill."""
 LISTENING = "0A"
 """In `/proc/net/tcp`."""
 READER = PageReader(
@@ -249,7 +252,22 @@ class Killer:
 
         await self.host.wait_row(is_over, plugin)
         self.longest_s = max(self.longest_s, time.monotonic() - began_s)
-        self.degraded_inside += await self.host.degraded() - before
+        self.degraded_inside += await self._degraded_by(killed) - before
+
+    async def _degraded_by(self, killed: int) -> int:
+        """The count once what the killed process had in flight is in it.
+
+        A process that was replaced between the look at it and the signal is over at once by its row, while the host has yet to
+        see its end; and what was decided without it is counted when the other plugins have answered, too.
+        """
+        await wait_until(lambda: killed not in self.host.plugin_pids(), within_s=10, told=self.host.tail)
+        counted = await self.host.degraded()
+        for _ in range(SETTLING_LOOKS):
+            await anyio.sleep(SETTLING_S)
+            last, counted = counted, await self.host.degraded()
+            if counted == last:
+                break
+        return counted
 
 
 async def closed_loop_rate(client: Client, *, clients: int = 8, seconds: float = 3.0) -> float:

@@ -81,7 +81,7 @@ PAGES: dict[str, dict[str, object]] = {
             {"id": "default/a", "url": "http://10.0.0.1:8000", "labels": {"zone": "x"}, "state": "active", "said_by": None,
              "admitted": False, "phase": "ejected", "why": "unreachable", "weight": 1.0, "healthy": 0.0, "slow_start": 1.0,
              "waiting": 3.0, "running": 4.0, "kv_usage": 0.25, "in_flight": 2, "age_s": 0.05, "engine": "vllm",
-             "scrape_errors": 7, "last_scrape_error": "connect", "problems": []},
+             "scrape_errors": 7, "last_scrape_error": "connect", "lacks": ["missing kv_usage (x)"], "problems": []},
             {"id": "default/b", "url": "http://10.0.0.2:8000", "labels": {}, "state": "cordoned", "said_by": "me",
              "admitted": True, "phase": "admitted", "why": "errors", "weight": 0.5, "healthy": None, "slow_start": 0.1,
              "waiting": None, "running": None, "kv_usage": None, "in_flight": 0, "age_s": None, "engine": None,

@@ -22,6 +22,7 @@ def test_table_says_what_keeps_requests_away(bay, hotbay):
     assert second[2:6] == ["cordoned", UNKNOWN, "errors", "(kept)"]
     assert lines[3:] == [
         "default/a: 7 scrapes failed, the last one: connect",
+        "default/a: its metrics page: missing kv_usage (x)",
         "default/b: label hotbay.dev/weight: no",
         "default/gone is not there; when it comes: cordoned, weight 0.5, as me said",
     ]

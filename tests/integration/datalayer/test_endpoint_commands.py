@@ -105,6 +105,16 @@ async def test_endpoint_that_is_not_clear_changes_nothing(
     assert desk.live() == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize(("known", "guesses"), [(500, 3), (501, 0)])
+async def test_the_nearest_name_is_looked_for_among_so_many_only(tmp_path: Path, known: int, guesses: int) -> None:
+    desk = Desk(tmp_path)
+    desk.discover(*(f"server-{number}" for number in range(known)))
+    with pytest.raises(InputError) as caught:
+        await desk.commands.cordon([f"servr-{number}" for number in range(5)], None, ME)
+    assert len(caught.value.problems) == 5
+    assert sum("did you mean" in problem.hint for problem in caught.value.problems) == guesses
+
+
 async def test_name_of_two_namespaces_is_not_clear(desk: Desk) -> None:
     desk.store.upsert(EndpointMetadata("other/a", "a", "10.0.0.9", 1))
     with pytest.raises(InputError, match="default/a, other/a"):

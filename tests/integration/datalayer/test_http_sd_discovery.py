@@ -5,6 +5,7 @@ import logging
 import shutil
 import ssl
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,10 +16,13 @@ import orjson
 import pytest
 from hotbay.config.data_parameters import Tls
 from hotbay.config.discovery_parameters import HttpSdDiscovery
+from hotbay.datalayer.discovery import http_sd
 from hotbay.datalayer.discovery.discovery import Discovery
 from hotbay.datalayer.discovery.http_sd import MAX_BODY_BYTES
 from hotbay.datalayer.discovery.plans import discovery_plan
+from hotbay.datalayer.discovery.service_documents import read_service_document
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, Upsert
+from hotbay.datalayer.endpoint_documents import EndpointFile
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError
 from hotbay.observe.background import Background
@@ -121,6 +125,21 @@ async def test_targets_come_and_go_upserts_first(server: Any, pool: Pool) -> Non
         await pool.until(lambda: len(pool.events) == 4)
         assert [type(event) for event in pool.events[2:]] == [Upsert, Delete]
         assert server.connections == 1
+
+
+async def test_documents_are_read_beside_the_loop(server: Any, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def read(body: bytes, **options: Any) -> EndpointFile:
+        threads.append(threading.get_ident())
+        return read_service_document(body, **options)
+
+    monkeypatch.setattr(http_sd, "read_service_document", read)
+    server.respond = server.page(groups("a:1"))
+    async with pool.running():
+        assert pool.names == ["a:1"]
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_an_empty_list_is_ready_and_empties_the_feed(server: Any, pool: Pool) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import gzip
+import socket
 import time
 import zlib
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import anyio
 import pytest
@@ -127,6 +128,41 @@ async def test_m10_a_compressed_page_is_decoded(server, encoding: str) -> None:
     body = {"gzip": gzip.compress(BODY), "deflate": zlib.compress(BODY), "identity": BODY}[encoding]
     server.respond = server.page(body, headers=f"Content-Encoding: {encoding}\r\n")
     assert await fetch(server) == BODY
+
+
+async def test_a_gzip_body_is_all_of_its_members(server) -> None:
+    members = [gzip.compress(b"a %d\n" % number) for number in range(16)]
+    server.respond = server.page(b"".join(members), headers="Content-Encoding: gzip\r\n")
+    assert await fetch(server) == b"".join(b"a %d\n" % number for number in range(16))
+    server.respond = server.page(b"".join((*members, members[0])), headers="Content-Encoding: gzip\r\n")
+    assert await failure(server) == "encoding"
+    server.respond = server.page(b"".join(members)[:-4], headers="Content-Encoding: gzip\r\n")
+    assert await failure(server) == "truncated"
+    server.respond = server.page(zlib.compress(BODY) + b"x", headers="Content-Encoding: deflate\r\n")
+    assert await failure(server) == "encoding"
+
+
+async def test_members_that_are_too_large_together_are_refused(server) -> None:
+    half = gzip.compress(b"#" * (MAX_BODY_BYTES // 2 - 1) + b"\n")
+    server.respond = server.page(half + half, headers="Content-Encoding: gzip\r\n")
+    assert len(await fetch(server, 30.0)) == MAX_BODY_BYTES
+    server.respond = server.page(half + half + gzip.compress(b"\n"), headers="Content-Encoding: gzip\r\n")
+    assert await failure(server, 30.0) == "too_large"
+
+
+async def test_connecting_has_to_fit_the_budget() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as held:
+        # Whoever comes when the queue of an overfull server is full gets no answer, as behind a wall that drops packets.
+        for _ in range(8):
+            one = held.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        client = MetricsClient(*listener.getsockname(), authority="a")
+        with anyio.fail_after(8), pytest.raises(MetricsFetchError) as caught:
+            await client.fetch(0.2)
+        client.close()
+    assert caught.value.reason == "connect_timeout"
+    assert "within 0.2 s" in str(caught.value)
 
 
 @pytest.mark.parametrize(("encoding", "body"), [("br", BODY), ("gzip", BODY)])

@@ -17,6 +17,7 @@ from hotbay.datalayer.endpoint_reports import Attempt
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
+from hotbay.gateway.seams import Look, as_decided
 from hotbay.observe.metrics import Metrics
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
@@ -408,6 +409,11 @@ class Bay:
     address: tuple[str, int]
     reasons: list[str]
     clients: list[RawClient] = field(default_factory=list)
+    look: Look = as_decided
+
+    def take_away(self, *names: str) -> None:
+        """From now on these are gone, whatever is decided."""
+        self.look = lambda one: None if one.name in names else one
 
     async def client(self) -> RawClient:
         client = RawClient(*await asyncio.open_connection(*self.address))
@@ -444,6 +450,7 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits) -> AsyncIter
             not_ready=lambda: reasons,
             completed=ends,
             attempts=attempts,
+            look=lambda one: bay.look(one),
             limits=limits,
             random=Random(1),
         )

@@ -37,6 +37,7 @@ class Site:
     metrics: Metrics
     servers: list[object]
     connect: Callable[[], object]
+    router: "Late"
     now: float = T0
 
     def tick(self, after_s: float = 0.02) -> None:
@@ -46,6 +47,25 @@ class Site:
 
     def in_flight(self, name: str) -> int:
         return self.store.ledger.in_flight(f"default/{name}")
+
+
+class Late:
+    """A router whose decisions arrive when a test says so: the plugins of a cycle take their time."""
+
+    def __init__(self, router: Router) -> None:
+        self.is_late = False
+        self.decided: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+        self.cancel, self.outcome = router.cancel, router.outcome
+        self._router = router
+
+    def decide(self, request, done) -> None:
+        def decided(decision) -> None:
+            if self.is_late:
+                self.decided.put_nowait(lambda: done(decision))
+            else:
+                done(decision)
+
+        self._router.decide(request, decided)
 
 
 @pytest.fixture
@@ -59,19 +79,21 @@ async def site(start, tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
             health = HealthWatch(store, metrics, limits=lambda: HealthLimits(unreachable=2))
             router = Router(store, metrics, seed=1, admission=health)
             router.publish(compile_plan(1, PlanInput((), (), {})))
+            late = Late(router)
             gateway = Gateway(
-                router,
+                late,
                 store.ledger,
                 metrics=metrics,
                 endpoints=lambda: (),
                 not_ready=lambda: (),
                 attempts=health,
+                look=store.look,
                 limits=GatewayLimits(tick_s=0.02),
             )
             bay.address = await gateway.listen("127.0.0.1", 0)
             stack.push_async_callback(gateway.close)
             commands = EndpointCommands(store, health, OverrideFile(tmp_path), wall=lambda: 0.0)
-            made = Site(store, health, commands, metrics, bay.servers, bay.client)
+            made = Site(store, health, commands, metrics, bay.servers, bay.client, late)
             for server in bay.servers[:known]:
                 store.upsert(server.endpoint)
             made.tick()
@@ -144,6 +166,45 @@ async def test_s21_taking_an_endpoint_out_under_streams_cuts_none_and_sends_it_n
         assert b" two" in received
         assert received.endswith(b"data: [DONE]\n\n")
     assert it.in_flight("s0") == 0
+
+
+@pytest.mark.parametrize("how", ["cordoned", "removed"])
+async def test_s20_cycle_that_began_before_an_endpoint_was_taken_out_sends_it_nothing(site, how):
+    it = await site("openai", "openai", known=1)
+    it.router.is_late = True
+    client = await it.connect()
+    await client.chat()
+    async with asyncio.timeout(DEADLINE_S):
+        decided = await it.router.decided.get()
+    it.store.upsert(it.servers[1].endpoint)
+    if how == "cordoned":
+        page = await it.commands.cordon(["s0"], None, "me")
+        assert [row["in_flight"] for row in page["endpoints"]] == [0], "which a drain takes for done"
+    else:
+        it.store.delete("default/s0")
+    it.tick()
+    it.router.is_late = False
+    decided()
+    assert it.in_flight("s0") == 0
+    answer = await client.answer()
+    assert answer.status == 200
+    assert answer.headers["x-gateway-destination-endpoint"] == it.servers[1].endpoint.authority
+    assert (it.servers[0].connects, len(it.servers[1].requests)) == (0, 1)
+
+
+async def test_s20_cycle_whose_only_endpoint_is_taken_out_is_503(site):
+    it = await site("openai")
+    it.router.is_late = True
+    client = await it.connect()
+    await client.chat()
+    async with asyncio.timeout(DEADLINE_S):
+        decided = await it.router.decided.get()
+    it.store.delete("default/s0")
+    it.router.is_late = False
+    decided()
+    answer = await client.answer()
+    assert (answer.status, answer.code) == (503, "rejected-no-endpoints")
+    assert it.servers[0].connects == 0
 
 
 async def test_endpoint_that_refuses_is_ejected_unnoticed_by_clients_and_comes_back_by_one_probe(site):

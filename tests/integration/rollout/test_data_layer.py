@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
+from hotbay.datalayer.remote import discovery as discovery_module
 from hotbay.datalayer.remote.calls import RefCalls
 from hotbay.datalayer.remote.discovery import RemoteDiscovery
 from hotbay.datalayer.remote.extractors import RemoteEventExtractor
@@ -358,14 +359,14 @@ async def test_no_server_is_lost_doubled_or_told_out_of_turn_by_swaps_and_a_deat
 class Naive(RemoteDiscovery):
     """Begins anew with each process, as whoever stops the old one before the new one has told anything."""
 
-    def _follow_current(self) -> None:
+    def _follow_current(self, now_s: float) -> None:
         live = self._generations.current(self._ref)
         if self._followed is not None and self._followed.live != live:
             self._followed.close()
             self._followed = None
             self._succession = Succession()
             self.notifier.replace(())
-        super()._follow_current()
+        super()._follow_current(now_s)
 
 
 class Told:
@@ -483,3 +484,29 @@ async def test_attribute_follows_the_pages_while_versions_have_their_trials_and_
         await bay.wait_for(lambda: holds(3.0) and "TRIAL_FAILED" in str(bay.error("queue-time")))
         await bay.wait_for(lambda: holds(3.0) and bay.live("queue-time")["rev"] == 2)
         assert ("extract", "queue-time", "BAD_RESULT") in bay.plugin_errors()
+
+
+async def test_version_of_a_discovery_that_never_tells_everything_is_taken_back(
+    host, packages, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    # The defence at its own times takes half a minute.
+    monkeypatch.setattr(discovery_module, "READY_S", 0.3)
+    folder = tmp_path / "servers"
+    folder.mkdir()
+    (folder / "a.json").write_text(json.dumps({"address": "127.0.0.1", "port": 1}))
+
+    def make(rev: int, body: str = "") -> None:
+        source = f"VERSION = {rev}\n{sample('json-discovery')}{body}"
+        out = tmp_path / "packages" / f"json-{rev}"
+        packages.make(out, source, id="json-discovery", types=("json-directory-discovery",), rev=rev)
+
+    make(1)
+    async with host(DISCOVERY_PICKER.format(path=folder), config=TRIALS) as bay:
+        store = bay.host._data.store
+        await bay.wait_for(lambda: store.endpoint("default/a") is not None)
+        make(2, "\nJsonDirectoryDiscovery.discover = lambda self, notifier: notifier.wait(3600)\n")
+        await bay.wait_for(lambda: "TRIAL_FAILED" in str(bay.error("json-discovery")))
+        await bay.wait_for(lambda: bay.live("json-discovery")["rev"] == 1)
+        (folder / "b.json").write_text(json.dumps({"address": "127.0.0.1", "port": 2}))
+        await bay.wait_for(lambda: store.endpoint("default/b") is not None)
+        assert store.endpoint("default/a") is not None

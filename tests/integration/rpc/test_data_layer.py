@@ -72,6 +72,12 @@ SOURCE = """
 
         def close(self):
             self.context.logger.info("closed")
+
+    @plugin.type("deaf")
+    class Deaf(Discovery):
+        def discover(self, notifier):
+            notifier.ready()
+            time.sleep(3600)
     """
 
 
@@ -272,5 +278,16 @@ def test_a_run_without_end_is_no_reason_to_wait_for_a_stuck_process(with_process
         run = Run(process)
         await run.until(lambda: Told() in run.records)
         assert process.client._pending_s() < LIFE_S
+
+    with_process(body)
+
+
+def test_a_discovery_that_does_not_leave_its_run_when_it_is_told_to_is_found_out(with_process: Callable) -> None:
+    async def body(start: Callable) -> None:
+        process = await with_types(start, ("deaf", {}), patience=Patience(stuck_s=0.2))
+        run = Run(process)
+        await run.until(lambda: Told() in run.records)
+        run.flow.cancel()
+        assert "had not answered a call" in (await process.gone()).message
 
     with_process(body)

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from hotbay.datalayer.discovery.feed import DiscoveryFeed, FeedPlan
 from hotbay.datalayer.discovery.membership import Membership
 from hotbay.datalayer.discovery.session import DiscoverySession
+from hotbay.datalayer.discovery.told import and_more
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
 from hotbay.errors import Problem
 from hotbay.observe.background import Background
@@ -67,7 +68,8 @@ class Discovery:
         self._feeds: dict[str, DiscoveryFeed] = {}
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._group: TaskGroup | None = None
-        self._warned: tuple[Problem, ...] = ()
+        self._warned: frozenset[tuple[str, str]] = frozenset()
+        self._warned_of_more = False
         self.follow(plans)
         self.configure(configured)
 
@@ -80,7 +82,9 @@ class Discovery:
     def warnings(self) -> tuple[Problem, ...]:
         """What was decided although it could be read in two ways."""
         told = [warning for feed in self._feeds.values() for warning in feed.warnings]
-        return (*told, *self._membership.warnings)
+        ignored = tuple(self._membership.warnings.values())
+        more = self._membership.ignored_count - len(ignored)
+        return (*told, *ignored, *([and_more(ignored[-1].code, more)] if more else ()))
 
     @property
     def not_ready(self) -> tuple[str, ...]:
@@ -140,10 +144,6 @@ class Discovery:
             self._start(slot)
         self._look_ready()
 
-    def restart(self, slot: str) -> None:
-        """Begin another run of a slot's discovery now, without taking away what the last one named."""
-        self._feeds[slot].restart()
-
     def _feed(self, plan: FeedPlan) -> DiscoveryFeed:
         slot = plan.slot
         return DiscoveryFeed(
@@ -187,11 +187,14 @@ class Discovery:
         self._warn()
 
     def _warn(self) -> None:
-        """Log ignored endpoints once; not while a feed syncs, when what an earlier run left is about to go."""
+        """Log ignored endpoints once, the first of them; not while a feed syncs: what an earlier run left is about to go."""
         if not all(feed.is_synced for feed in self._feeds.values()):
             return
         warnings = self._membership.warnings
-        for warning in warnings:
-            if warning not in self._warned:
+        for key, warning in warnings.items():
+            if key not in self._warned:
                 logger.warning("endpoint_ambiguous: %s", warning)
-        self._warned = warnings
+        more = self._membership.ignored_count - len(warnings)
+        if more and not self._warned_of_more:
+            logger.warning("endpoint_ambiguous: more than %d endpoints are ignored", len(warnings))
+        self._warned, self._warned_of_more = frozenset(warnings), more > 0

@@ -14,6 +14,7 @@ import anyio
 
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier, EndpointDiscovery, NotifierEndedError, OrderError
 from hotbay.datalayer.discovery.session import DiscoverySession, TooManyEndpointsError
+from hotbay.datalayer.discovery.told import first_told
 from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata
 from hotbay.errors import CapacityError, HostError, InputError, Problem
 from hotbay.observe.background import Background
@@ -185,7 +186,8 @@ class DiscoveryFeed:
         self._report(problems, self.warnings)
 
     def _report(self, problems: tuple[Problem, ...], warnings: tuple[Problem, ...]) -> None:
-        """Log what is new, so that a look every second that fails writes one line."""
+        """Log what is new, so that a look every second that fails writes one line. Only the first ones are kept."""
+        problems, warnings = first_told(problems), first_told(warnings)
         for problem in problems:
             if problem not in self.problems:
                 logger.error("discovery_problem last_good=kept: %s", problem)

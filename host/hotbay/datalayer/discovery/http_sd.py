@@ -8,6 +8,7 @@ answer and empties the feed.
 """
 
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -71,7 +72,10 @@ class HttpSdEndpoints:
                 body, etag = await self._fetch(client)
             if body is None:
                 return None
-            read = read_service_document(body, namespace=self._parameters.namespace, source=self._shown)
+            # In a thread: ten thousand targets take longer than a request may wait.
+            read = await anyio.to_thread.run_sync(
+                partial(read_service_document, body, namespace=self._parameters.namespace, source=self._shown)
+            )
         except TimeoutError as error:
             failed = discovery_failed(f"{self._shown}: no whole answer within {self._parameters.timeout_s:g} s")
             if not self.ready.is_set():

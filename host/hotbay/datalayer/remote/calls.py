@@ -1,32 +1,44 @@
 """Calls of the data layer to one plugin ref, wherever it is answered now: leased, bounded, checked, counted.
 
 Every call holds a lease on its generation, so that one which retires answers it first. What a call came to is told to
-the counters that trials and guards look at: a version whose extractors fail is taken back like one whose scorers do.
+the counters that trials and guards look at: a version whose extractors fail is taken back like one whose scorers do. What is
+the host's or the operator's doing is not: no more polls are put to a process than it works at, the others wait their turn, and
+those that wait too long are skipped and counted apart.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 import anyio
 from hotbay_sdk.protocol import Method, TypeDeclaration, Value
 
-from hotbay.errors import CapacityError, HostError, PluginFault
+from hotbay.errors import CapacityError, HostError, InputError, PluginFault, Problem
 from hotbay.rpc.faults import UnsendableError
 from hotbay.rpc.leases import LiveRef
 
-__all__ = ["DEADLINE_S", "CallOutcomes", "Deliveries", "Generations", "RefCalls"]
+__all__ = ["DEADLINE_S", "CallOutcomes", "Deliveries", "Generations", "RefCalls", "SkippedError"]
 
 logger = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 0.95
-"""Within the second that a poll gives each of its extractors: what is late is the plugin's failure, and told as such."""
-MAX_IN_FLIGHT: Final = 256
-"""Calls of one ref without an answer: a thousand endpoints that are polled at once come one after the other."""
-HOLD_S: Final = 60.0
-"""How long an event waits for a process to be there again: longer than a crash loop's first pauses, and not for ever."""
+"""What the plugin has for one call: what is late is its failure, and told as such."""
+PER_THREAD: Final = 2
+"""Polls that are put to a type for each call that it takes at once: one that it works at, and one that is there when it ends.
+A call's deadline begins when it is sent: were more queued in the process, the plugin would be late for the host's haste."""
+TURN_S: Final = 1.0
+"""How long a poll waits for its turn: by then another page has come."""
+POLL_STEP_S: Final = TURN_S + DEADLINE_S + 0.5
+"""What a poll of a plugin's extractor takes at most, with some room: it ends by its own bounds."""
+HOLD_S: Final = 15.0
+"""How long an event waits in all for processes to be there again: longer than a crash loop's first pauses. Others wait behind."""
 MAX_DELIVERIES: Final = 3
 """Processes that may die of one event before it is given up: it would take the next one with it, too."""
+MAX_WAITING: Final = 256
+"""Events of one ref that wait for their turn; what comes then is given up at once."""
+EVENT_STEP_S: Final = HOLD_S + MAX_DELIVERIES * DEADLINE_S + 1.0
+"""What an event takes at most once it is its turn, with some room."""
 
 _T = TypeVar("_T")
 Arguments = Callable[[LiveRef], Sequence[object]]
@@ -54,8 +66,12 @@ class CallOutcomes(Protocol):
         """One call has ended; with `code` it failed. An unknown generation is nobody's."""
 
 
+class SkippedError(CapacityError):
+    """A poll was not made: the type takes fewer at once than come. No failure of anybody."""
+
+
 class RefCalls:
-    """Calls of one point of one ref.
+    """Calls of one point of one ref. `skipped` are polls that were not made because too many others were.
 
     Args:
         ref: its name in the operator's configuration.
@@ -85,28 +101,86 @@ class RefCalls:
         self._payload = payload
         self._now = now
         self._deadline_s = deadline_s
+        self.skipped = 0
         self._in_flight = 0
+        self._turns: deque[anyio.Event] = deque()
+        self._has_fit = False
 
-    async def ask(self, method: Method, arguments: Arguments, read: Callable[[Value, LiveRef], _T]) -> _T:
-        """One call to the process that is live now, its answer read. Calls may overlap. Raises `HostError`."""
+    async def ask(
+        self,
+        method: Method,
+        arguments: Arguments,
+        read: Callable[[Value, LiveRef], _T],
+        *,
+        limit: Callable[[LiveRef], int] | None = None,
+    ) -> _T:
+        """One poll of the process that is live now, its answer read. Calls may overlap, and then wait their turn.
+
+        `limit` says the longest reply in bytes. Raises `SkippedError` when its turn did not come, and `HostError`.
+        """
         live = self.generations.current(self.ref)
         if live is None:
             raise self.unavailable()
-        return await self.ask_at(live, method, arguments, read)
+        if not await self._take_turn(live):
+            self.skipped += 1
+            raise SkippedError("RESOURCE_EXHAUSTED", f"'{self.ref}' takes fewer polls than come: one was skipped")
+        try:
+            live = self.generations.current(self.ref)
+            if live is None:
+                raise self.unavailable()
+            return await self.ask_at(live, method, arguments, read, limit=limit)
+        finally:
+            self._end_turn()
+
+    async def _take_turn(self, live: LiveRef) -> bool:
+        """Wait until the process works at few enough polls of this ref; whether it was soon enough."""
+        if not self._turns and self._in_flight < PER_THREAD * live.declaration.concurrency:
+            self._in_flight += 1
+            return True
+        turn, is_mine = anyio.Event(), False
+        self._turns.append(turn)
+        try:
+            with anyio.move_on_after(TURN_S):
+                await turn.wait()
+            is_mine = turn.is_set()
+        finally:
+            if not is_mine and turn.is_set():
+                self._end_turn()
+            elif not is_mine:
+                self._turns.remove(turn)
+        return is_mine
+
+    def _end_turn(self) -> None:
+        self._in_flight -= 1
+        declared = self.generations.declared(self.ref)
+        most = PER_THREAD * (declared.concurrency if declared is not None else 1)
+        while self._turns and self._in_flight < most:
+            # Counted here: who asks before the waiting one wakes up finds the place taken.
+            self._in_flight += 1
+            self._turns.popleft().set()
 
     async def ask_at(
-        self, live: LiveRef, method: Method, arguments: Arguments, read: Callable[[Value, LiveRef], _T]
+        self,
+        live: LiveRef,
+        method: Method,
+        arguments: Arguments,
+        read: Callable[[Value, LiveRef], _T],
+        *,
+        limit: Callable[[LiveRef], int] | None = None,
     ) -> _T:
-        """The same, to one process. `read` raises `HostError` for an answer that cannot be taken."""
-        if self._in_flight >= MAX_IN_FLIGHT:
-            raise CapacityError("RESOURCE_EXHAUSTED", f"'{self.ref}' has {MAX_IN_FLIGHT} calls without an answer")
+        """One call to one process, at once. `read` raises `HostError` for an answer that cannot be taken."""
+        self._check_reference(live)
         began_s = self._now()
-        self._in_flight += 1
         live.generation.acquire()
         try:
             self._check(live)
             made = [list(live.handle), *arguments(live)]
-            found = await live.generation.client.control_call(method, made, deadline_s=self._deadline_s)
+            found = await live.generation.client.control_call(
+                method,
+                made,
+                deadline_s=self._deadline_s,
+                reply_limit_bytes=limit(live) if limit is not None else None,
+            )
             result = read(found, live)
         except UnsendableError:
             # What the host has to say does not fit into a frame: no fault of the plugin.
@@ -116,20 +190,35 @@ class RefCalls:
             raise
         finally:
             live.generation.release()
-            self._in_flight -= 1
         self._tell(live, began_s, None)
         return result
 
+    def _check_reference(self, live: LiveRef) -> None:
+        """A type is what its process says, which was not there yet when the configuration was read.
+
+        One that never was what is asked for here is referred to in the wrong place: the operator's fault, and counted as
+        nobody's. Raises `InputError`.
+        """
+        if self._fits(live.declaration):
+            self._has_fit = True
+        elif not self._has_fit:
+            hint = "refer to it where dataLayer names what it answers"
+            raise InputError([Problem("CONFIG_INVALID", self._misfit(live.declaration), hint=hint)])
+
     def _check(self, live: LiveRef) -> None:
-        """A type is what its process says, which was not there yet when the configuration was read."""
-        declared = live.declaration
-        if self.point not in declared.points or self._payload not in ("", declared.data.payload):
-            raise PluginFault(
-                "INVALID_PACKAGE",
-                f"'{self.ref}' stands where {self.point} of {self._payload or 'anything'} is asked for; its type "
-                f"'{declared.type}' answers {', '.join(declared.points)} of {declared.data.payload or 'nothing'}",
-                hint="refer to it where dataLayer names what it answers",
-            )
+        """A version that is not what the ones before it were fails each call."""
+        if not self._fits(live.declaration):
+            hint = "a type goes on answering what it answered: give another one another name"
+            raise PluginFault("INVALID_PACKAGE", self._misfit(live.declaration), hint=hint)
+
+    def _fits(self, declared: TypeDeclaration) -> bool:
+        return self.point in declared.points and self._payload in ("", declared.data.payload)
+
+    def _misfit(self, declared: TypeDeclaration) -> str:
+        return (
+            f"'{self.ref}' stands where {self.point} of {self._payload or 'anything'} is asked for; its type "
+            f"'{declared.type}' answers {', '.join(declared.points)} of {declared.data.payload or 'nothing'}"
+        )
 
     async def process(self) -> LiveRef:
         """Where the ref is answered, as soon as it is."""
@@ -164,11 +253,12 @@ class RefCalls:
 
 
 class Deliveries:
-    """Events of one ref: numbered from 1, one at a time in the order in which they came, each answered once.
+    """Events of one ref: numbered from 1, one at a time in the order in which they came, each answered at most once.
 
     An event in flight at a process that retires is answered by it. One that a process did not answer because it ended
-    goes to its successor under the same number, until `MAX_DELIVERIES` processes have ended with it. While no process
-    is there events wait for `hold_s`; then they fail at once, until there is one again.
+    goes to its successor under the same number, until `MAX_DELIVERIES` processes have ended with it: an author may see it
+    more than once. While no process is there an event waits for `hold_s` in all; then they fail at once, until there is
+    one again. At most `MAX_WAITING` wait for their turn.
     """
 
     def __init__(self, calls: RefCalls, *, hold_s: float = HOLD_S) -> None:
@@ -179,6 +269,7 @@ class Deliveries:
         self._calls = calls
         self._hold_s = hold_s
         self._turn = anyio.Lock()
+        self._waiting = 0
         self._is_out = False
 
     async def deliver(self, method: Method, event: object, read: Callable[[Value, LiveRef], _T]) -> _T:
@@ -186,35 +277,48 @@ class Deliveries:
 
         What the plugin itself raises counts as its answer.
         """
-        async with self._turn:
-            self.number += 1
-            number, deaths = self.number, 0
-            while True:
-                live = await self._process()
-                try:
-                    return await self._calls.ask_at(live, method, lambda _: [number, event], read)
-                except HostError as error:
-                    if not self._went(live, error):
-                        raise
-                    # It may have come as far as the author's code: then it may be the event that ended it.
-                    deaths += error.code != "STALE_HANDLE"
-                    if deaths >= MAX_DELIVERIES:
-                        self.given_up += 1
-                        logger.warning("event_given_up ref=%s number=%d: %s", self._calls.ref, number, error.message)
-                        raise
+        if self._waiting >= MAX_WAITING:
+            self.given_up += 1
+            raise CapacityError("RESOURCE_EXHAUSTED", f"'{self._calls.ref}' has {MAX_WAITING} events before this one")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                self.number += 1
+                return await self._deliver(self.number, method, event, read)
+        finally:
+            self._waiting -= 1
+
+    async def _deliver(self, number: int, method: Method, event: object, read: Callable[[Value, LiveRef], _T]) -> _T:
+        deaths, until_s = 0, anyio.current_time() + self._hold_s
+        while True:
+            live = await self._process(until_s)
+            try:
+                return await self._calls.ask_at(live, method, lambda _: [number, event], read)
+            except HostError as error:
+                if not self._went(live, error):
+                    raise
+                # It may have come as far as the author's code: then it may be the event that ended it.
+                deaths += error.code != "STALE_HANDLE"
+                if deaths >= MAX_DELIVERIES:
+                    self.given_up += 1
+                    logger.warning("event_given_up ref=%s number=%d: %s", self._calls.ref, number, error.message)
+                    raise
 
     def _went(self, live: LiveRef, error: HostError) -> bool:
-        """Whether it got no answer because what was asked is there no more."""
-        if live.generation.client.fault is not None:
+        """Whether it got no answer because what was asked is there no more.
+
+        A process that is ending may have answered before: then the error is its answer, and not why it ended.
+        """
+        if error is live.generation.client.fault:
             return True
         return error.code == "STALE_HANDLE" and self._calls.generations.current(self._calls.ref) != live
 
-    async def _process(self) -> LiveRef:
-        """The process to ask, waited for."""
+    async def _process(self, until_s: float) -> LiveRef:
+        """The process to ask, waited for until then at most."""
         calls = self._calls
         live = calls.generations.current(calls.ref)
         if live is None and not self._is_out:
-            with anyio.move_on_after(self._hold_s):
+            with anyio.move_on_after(max(0.0, until_s - anyio.current_time())):
                 live = await calls.process()
         self._is_out = live is None
         if live is None:

@@ -1,7 +1,6 @@
 """Extractors and sources in plugin processes, in the forms of `hotbay.datalayer.sources.source`."""
 
 from collections.abc import Mapping
-from math import inf
 
 import anyio
 from hotbay_sdk.protocol import Method, TypeDeclaration, Value
@@ -9,7 +8,8 @@ from hotbay_sdk.protocol import Method, TypeDeclaration, Value
 from hotbay.config.data_types import ObjectKind
 from hotbay.datalayer.endpoint import Endpoint
 from hotbay.datalayer.endpoint_rows import endpoint_row
-from hotbay.datalayer.remote.calls import Deliveries, RefCalls
+from hotbay.datalayer.remote.budget import POLL_IDLE_S, AttributeBudget, reply_limit
+from hotbay.datalayer.remote.calls import EVENT_STEP_S, POLL_STEP_S, Deliveries, RefCalls, SkippedError
 from hotbay.datalayer.remote.payloads import PAYLOAD_TYPES, payload_to_wire
 from hotbay.datalayer.remote.results import read_attributes, read_of_endpoints
 from hotbay.datalayer.remote.wire_events import (
@@ -24,6 +24,7 @@ from hotbay.datalayer.sources.source import (
     Emit,
     EndpointNews,
     Event,
+    EventType,
     Extracted,
     NotificationSource,
     ObjectEvent,
@@ -34,16 +35,12 @@ from hotbay.rpc.leases import LiveRef
 __all__ = ["RemoteEndpointSource", "RemoteEventExtractor", "RemoteExtractor", "RemoteSource"]
 
 
-def _attributes(found: Value, live: LiveRef) -> Extracted:
-    return read_attributes(found, live.declaration.data.attributes)
-
-
-def _of_endpoints(found: Value, live: LiveRef) -> AttributesOf:
-    return read_of_endpoints(found, live.declaration.data.attributes)
+def _reply_limit(live: LiveRef) -> int:
+    return reply_limit(live.declaration.data.attributes)
 
 
 class _Remote:
-    """What extractors have in common.
+    """What extractors have in common. `taken` are attributes that are another's, by name, and whose: its own are refused.
 
     Args:
         type_name: the plugin type.
@@ -54,7 +51,13 @@ class _Remote:
         self.name = calls.ref
         self.type = type_name
         self._calls = calls
+        self.taken: Mapping[str, str] = {}
         self._declared: TypeDeclaration | None = None
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """Names of all that it makes."""
+        return frozenset(self.declared.data.attributes) if self.declared is not None else frozenset()
 
     @property
     def declared(self) -> TypeDeclaration | None:
@@ -65,7 +68,8 @@ class _Remote:
     @property
     def columns(self) -> Mapping[str, str]:
         """Attributes that are columns, name → format."""
-        return columns_of(self.declared) if self.declared is not None else {}
+        columns = columns_of(self.declared) if self.declared is not None else {}
+        return {name: kind for name, kind in columns.items() if name not in self.taken}
 
 
 class RemoteExtractor(_Remote):
@@ -77,9 +81,12 @@ class RemoteExtractor(_Remote):
         calls: of the ref.
     """
 
+    step_s = POLL_STEP_S
+
     def __init__(self, type_name: str, payload: str, calls: RefCalls) -> None:
         super().__init__(type_name, calls)
         self.payload: type = PAYLOAD_TYPES[payload]
+        self._budget = AttributeBudget(anyio.current_time, idle_s=POLL_IDLE_S)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -87,28 +94,55 @@ class RemoteExtractor(_Remote):
         return self.declared.data.families if self.declared is not None else ()
 
     async def extract(self, payload: object, endpoint: Endpoint) -> Extracted:
-        """Ask for what one payload says. Raises `HostError`, after at most the calls' deadline."""
-        row = endpoint_row(endpoint.metadata)
-        return await self._calls.ask(
-            Method.POLL_EXTRACT,
-            lambda live: [row, payload_to_wire(payload, live.declaration.data.families)],
-            _attributes,
-        )
+        """Ask for what one payload says. Raises `HostError`, after at most `step_s`.
+
+        Nothing new where it was not asked because too many others were: the next payload says more.
+        """
+        metadata = endpoint.metadata
+        row = endpoint_row(metadata)
+
+        def read(found: Value, live: LiveRef) -> Extracted:
+            attributes = read_attributes(found, live.declaration.data.attributes, self.taken)
+            self._budget.take({metadata.id: attributes})
+            return attributes
+
+        try:
+            return await self._calls.ask(
+                Method.POLL_EXTRACT,
+                lambda live: [row, payload_to_wire(payload, live.declaration.data.families)],
+                read,
+                limit=_reply_limit,
+            )
+        except SkippedError:
+            return {}
 
 
 class RemoteEventExtractor(_Remote):
     """An `EventExtractor`. Events are delivered as `Deliveries` says, which bounds how long that takes: `step_s`."""
 
-    step_s = inf
+    step_s = EVENT_STEP_S
 
     def __init__(self, type_name: str, payload: str, calls: RefCalls) -> None:
         super().__init__(type_name, calls)
         self.kind: ObjectKind | None = object_kind_of(payload)
         self.deliveries = Deliveries(calls)
+        self._budget = AttributeBudget(anyio.current_time)
 
     async def extract_event(self, event: Event) -> AttributesOf:
         """Ask for what one event says. Raises `HostError` when nobody answered it."""
-        return await self.deliveries.deliver(Method.EVENT_EXTRACT, event_to_wire(event), _of_endpoints)
+
+        def read(found: Value, live: LiveRef) -> AttributesOf:
+            attributes = read_of_endpoints(found, live.declaration.data.attributes, self.taken)
+            if self.kind is None:
+                # What objects say of endpoints is kept, and bounded, where it waits for them.
+                self._budget.take(attributes)
+            return attributes
+
+        try:
+            return await self.deliveries.deliver(Method.EVENT_EXTRACT, event_to_wire(event), read)
+        finally:
+            if isinstance(event, EndpointNews) and event.type is EventType.DELETE:
+                self._budget.forget(event.endpoint.id)
 
 
 class RemoteSource:
@@ -118,7 +152,7 @@ class RemoteSource:
         feed: finds the events. Without one there are none, which is a problem.
     """
 
-    step_s = inf
+    step_s = EVENT_STEP_S
 
     def __init__(self, type_name: str, payload: str, calls: RefCalls, feed: NotificationSource | None = None) -> None:
         kind = object_kind_of(payload)
@@ -161,7 +195,7 @@ class RemoteSource:
 class RemoteEndpointSource:
     """An `EndpointSource` whose process may change labels of what comes and goes, or drop events."""
 
-    step_s = inf
+    step_s = EVENT_STEP_S
 
     def __init__(self, type_name: str, calls: RefCalls) -> None:
         self.name = calls.ref

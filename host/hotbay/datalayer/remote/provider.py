@@ -21,6 +21,7 @@ from hotbay.datalayer.remote.extractors import (
     RemoteExtractor,
     RemoteSource,
 )
+from hotbay.datalayer.remote.records import Own
 from hotbay.datalayer.remote.wire_events import form_of, object_kind_of
 from hotbay.datalayer.sources.source import AnyExtractor, DataSource, NotificationSource
 from hotbay.rpc.leases import LiveRef
@@ -37,6 +38,7 @@ class RemoteTypes:
     Args:
         default_source: makes the source of a type as it is without parameters; None for a type that cannot do without.
         feed: finds the objects of a kind for sources of packages; None where this host has none.
+        own: whether an address and a port are the host's own, which no discovery of a package may name.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class RemoteTypes:
         *,
         default_source: Callable[[str], DataSource | None] = lambda _type: None,
         feed: Callable[[ObjectKind], NotificationSource] | None = None,
+        own: Own = lambda _address, _port: False,
     ) -> None:
         self.listed: Mapping[str, str] = {}
         self._default_source = default_source
         self._feed = feed
+        self._own = own
         self._wishes: dict[tuple[str, str], PendingRegistration] = {}
         self._generations: Generations | None = None
         self._outcomes: CallOutcomes | None = None
@@ -141,7 +145,7 @@ class RemoteTypes:
     def discovery_plan(self, ref: str) -> FeedPlan:
         """What is to be run for the plugin ref of a package's discovery."""
         name = f"discovery {ref!r}"
-        return FeedPlan(DISCOVERY_SLOT, name, ("plugin", ref), lambda: RemoteDiscovery(ref, self, self))
+        return FeedPlan(DISCOVERY_SLOT, name, ("plugin", ref), lambda: RemoteDiscovery(ref, self, self, own=self._own))
 
     def _payload_of(self, source: SourceUse) -> str | None:
         form = source.form

@@ -4,6 +4,7 @@ A plugin is trusted with nothing: names, kinds and sizes are checked, and a resu
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from hotbay_sdk.protocol import Value
@@ -16,15 +17,21 @@ __all__ = ["MAX_ENDPOINTS_OF_EVENT", "read_attributes", "read_of_endpoints"]
 MAX_ENDPOINTS_OF_EVENT: Final = 10_000
 """Endpoints that one event may say something of: as many as a discovery may have."""
 MAX_ID_CHARS: Final = 512
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _MIN_INT: Final = -(1 << 63)
 _MAX_INT: Final = (1 << 63) - 1
 
 
-def read_attributes(found: Value, declared: Mapping[str, str]) -> dict[str, AttributeValue | None]:
-    """Attributes of one endpoint. Raises `PluginFault` BAD_RESULT naming the first that cannot be taken."""
+def read_attributes(
+    found: Value, declared: Mapping[str, str], taken: Mapping[str, str] = _NOTHING
+) -> dict[str, AttributeValue | None]:
+    """Attributes of one endpoint. Raises `PluginFault` BAD_RESULT naming the first that cannot be taken.
+
+    Those of `taken` are left out: somebody else makes them, which is the operator's to put right.
+    """
     if not isinstance(found, dict):
         raise _bad("a map of attributes", type(found).__name__)
-    read = {name: _attribute(name, value, declared) for name, value in found.items()}
+    read = {name: _attribute(name, value, declared) for name, value in found.items() if name not in taken}
     try:
         AttributeMap().update(read)
     except AttributeRefusedError as error:
@@ -32,7 +39,9 @@ def read_attributes(found: Value, declared: Mapping[str, str]) -> dict[str, Attr
     return read
 
 
-def read_of_endpoints(found: Value, declared: Mapping[str, str]) -> dict[str, dict[str, AttributeValue | None]]:
+def read_of_endpoints(
+    found: Value, declared: Mapping[str, str], taken: Mapping[str, str] = _NOTHING
+) -> dict[str, dict[str, AttributeValue | None]]:
     """Attributes by endpoint id. Raises as `read_attributes`."""
     if not isinstance(found, dict):
         raise _bad("a map from endpoint ids to attributes", type(found).__name__)
@@ -41,7 +50,7 @@ def read_of_endpoints(found: Value, declared: Mapping[str, str]) -> dict[str, di
     for endpoint_id in found:
         if not 0 < len(endpoint_id) <= MAX_ID_CHARS:
             raise _bad(f"endpoint ids of 1 to {MAX_ID_CHARS} characters", f"one of {len(endpoint_id)}")
-    return {endpoint_id: read_attributes(values, declared) for endpoint_id, values in found.items()}
+    return {endpoint_id: read_attributes(values, declared, taken) for endpoint_id, values in found.items()}
 
 
 def _attribute(name: str, value: Value, declared: Mapping[str, str]) -> AttributeValue | None:

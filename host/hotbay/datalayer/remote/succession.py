@@ -1,10 +1,9 @@
 """Which of the runs of a discovery plugin is heard: the one that told everything last. Pure.
 
 Every process of the plugin tells all that there is, then what changes. Each run has a set of its own. The run that is in
-force is followed as it speaks; another one is only remembered until it has told everything, and takes over in one step:
-what it named is put in force, what it did not name goes. So a swap, a rollback and a crash change nothing but what the
-plugin itself sees otherwise, and nothing is doubled, reordered or lost on the way. Until any run has told everything, the
-newest one is followed at once: a host that starts serves what it hears of.
+force is followed as it speaks; another one, the first one too, is only remembered until it has told everything, and takes
+over in one step: what it named is put in force, what it did not name goes. So a swap, a rollback and a crash change nothing
+but what the plugin itself sees otherwise, and nothing is doubled, reordered or lost on the way.
 
 Two runs look at the world at different moments. What the run in force said since its successor began is newer than what
 the successor saw first, maybe: an endpoint that just came would go, and come again a moment later. For such endpoints the
@@ -13,19 +12,20 @@ word of the run that was in force holds until the successor speaks of them again
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.remote.records import Gone, Record, Refused, Told
 from hotbay.errors import Problem
 
-__all__ = ["Drop", "Put", "Replace", "Run", "Step", "Succession"]
+__all__ = ["MAX_ENDPOINTS", "Drop", "Put", "Replace", "Run", "Step", "Succession"]
 
 MAX_REFUSED: Final = 64
 """Problems of one run that are kept: a plugin that gets every endpoint wrong needs no more to be understood."""
 
-MAX_CONTESTED: Final = 10_000
-"""Endpoints of which a run in force may have the last word for a while: as many as there may be."""
+MAX_ENDPOINTS: Final = 10_000
+"""Of one run, and in force: as many as a feed may have. Of so many a run in force may have the last word for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,19 @@ class Succession:
             return None
         run.told = True
         self.in_force, self._coming = run, None
-        counts: dict[str, EndpointMetadata | None] = {**run.named, **run.contested}
-        return Replace(tuple(endpoint for endpoint in counts.values() if endpoint is not None))
+        words = [run.contested.get(endpoint_id, named) for endpoint_id, named in run.named.items()]
+        counts = [endpoint for endpoint in words if endpoint is not None]
+        others = (
+            word for endpoint_id, word in run.contested.items() if word is not None and endpoint_id not in run.named
+        )
+        # What this run named has its room; what another one added may be more than there is room for.
+        return Replace((*counts, *islice(others, MAX_ENDPOINTS - len(counts))))
 
     def _is_heard(self, run: Run, endpoint_id: str, word: EndpointMetadata | None) -> bool:
         """Whether what a run says of an endpoint counts now; its successor is to know of it."""
-        if self.in_force is None:
-            return True
         if run is not self.in_force:
             return False
         run.contested.pop(endpoint_id, None)
-        if self._coming is not None and len(self._coming.contested) < MAX_CONTESTED:
+        if self._coming is not None and len(self._coming.contested) < MAX_ENDPOINTS:
             self._coming.contested[endpoint_id] = word
         return True

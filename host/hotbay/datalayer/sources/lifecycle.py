@@ -1,8 +1,9 @@
 """Starts and stops collectors as endpoints come and go, and tells endpoint sources of it, whether anything is polled or not.
 
 Order: an endpoint's coming is told after its collector has started, its going before the collector stops, and nothing of the
-collector is written from the moment it goes. Events are told one at a time, in the order of the store, one for each change. An
-endpoint whose address changed has a collector of its own from then on, so that no answer of the old address is taken for one
+collector is written from the moment it goes. Events are told one at a time, in the order of the store, one for each change; but when many wait for a source
+that is slow, those are passed over and counted that a newer one of their endpoint follows, and endpoints that went before
+anybody heard of them. An endpoint whose address changed has a collector of its own from then on, so that no answer of the old address is taken for one
 of the new.
 """
 
@@ -11,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, Upsert
+from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
 from hotbay.datalayer.sources.extracting import Guard
 from hotbay.datalayer.sources.polling import SourceCollectors
 from hotbay.datalayer.sources.source import (
@@ -30,9 +32,12 @@ from hotbay.datalayer.sources.source import (
 )
 from hotbay.datalayer.store import EndpointStore
 
-__all__ = ["EndpointNotificationSource", "Lifecycle", "WatchedSource"]
+__all__ = ["MOST_WAITING", "EndpointNotificationSource", "Lifecycle", "WatchedSource"]
 
 logger = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 4096
+"""Events that wait in full; of more, the newest of each endpoint waits."""
 
 
 class EndpointNotificationSource:
@@ -74,6 +79,7 @@ class Lifecycle:
         now: monotonic seconds, of the store's times.
         counts: where events and failures are counted.
         step_s: time of a source's say on one event, and of one extractor.
+        most_waiting: see MOST_WAITING.
     """
 
     def __init__(
@@ -85,9 +91,11 @@ class Lifecycle:
         now: Callable[[], float],
         counts: Counts,
         step_s: float = STEP_TIMEOUT_S,
+        most_waiting: int = MOST_WAITING,
     ) -> None:
         self._store = store
         self._collectors = collectors
+        self._most_waiting = self._thin_above = most_waiting
         self._watched: list[tuple[WatchedSource, Guard]] = []
         self._joining: deque[tuple[WatchedSource, Guard]] = deque()
         self._told: dict[str, EndpointMetadata] = {}
@@ -143,8 +151,27 @@ class Lifecycle:
         step, before = _Step(event), self._last.get(endpoint.id)
         self._last[endpoint.id] = step
         self._waiting.append(step)
+        if len(self._waiting) > self._thin_above:
+            self._thin()
         self._news.set()
         group.start_soon(partial(self._keep, group, step, before, anew=known is None or moved))
+
+    def _thin(self) -> None:
+        """Pass over what need not be told any more: see the module."""
+        newest = {step.event.endpoint.id: step for step in self._waiting}
+        kept: deque[_Step] = deque()
+        for step in self._waiting:
+            endpoint_id = step.event.endpoint.id
+            is_unheard_of = isinstance(step.event, Delete) and endpoint_id not in self._told
+            if newest[endpoint_id] is step and not is_unheard_of:
+                kept.append(step)
+                continue
+            step.told.set()
+            for watched, _ in self._watched:
+                self._counts.event(watched.source.name, "superseded")
+        self._waiting = kept
+        # Whatever is kept has to be: looking through it at every event would make many of them dear.
+        self._thin_above = max(self._most_waiting, 2 * len(kept))
 
     async def _keep(self, group: TaskGroup, step: _Step, before: _Step | None, *, anew: bool) -> None:
         """Have the collector as the event wants it, after the endpoint's event before."""
@@ -182,9 +209,10 @@ class Lifecycle:
     async def _tell_all(self, step: _Step) -> None:
         endpoint = step.event.endpoint
         if isinstance(step.event, Upsert):
+            # Before anything is awaited: from here on its going has to be told, too.
+            self._told[endpoint.id] = endpoint
             await step.kept.wait()
             news = EndpointNews(EventType.ADD_OR_UPDATE, endpoint)
-            self._told[endpoint.id] = endpoint
         else:
             news = EndpointNews(EventType.DELETE, endpoint)
             self._told.pop(endpoint.id, None)

@@ -17,6 +17,7 @@ from hotbay.datalayer.sources.event_attributes import EventAttributes
 from hotbay.datalayer.sources.extracting import Guard
 from hotbay.datalayer.sources.source import (
     STEP_TIMEOUT_S,
+    AttributesOf,
     Counts,
     EventExtractor,
     NotificationSource,
@@ -89,7 +90,12 @@ class Notifications:
                 return
             for extractor in notified.extractors:
                 own = _copied(seen)
-                await guard.run(extractor, partial(extractor.extract_event, own), self._attributes.put)
+                keep = partial(self._keep, source.name, extractor.name)
+                await guard.run(extractor, partial(extractor.extract_event, own), keep)
+
+    def _keep(self, source: str, extractor: str, found: AttributesOf) -> None:
+        for _ in range(self._attributes.of(extractor).put(found)):
+            self._counts.event(source, "forgotten")
 
 
 def _copied(event: ObjectEvent) -> ObjectEvent:

@@ -1,6 +1,7 @@
 """Asks polling sources for data of each endpoint and hands it to their extractors, in the order in which they were bound.
 
-A collector is one endpoint's set of tasks, one for each source: first at once, then on a grid of whole ticks; grid points that
+A collector is one endpoint's set of tasks, one for each source: first soon after the start, spread so that endpoints that come
+together are not asked together, then on a grid of whole ticks; grid points that
 pass during a slow poll are skipped, so that a source has one poll of an endpoint under way and delays neither other endpoints
 nor other sources. The poll and each extractor have a time of their own. A failed poll is counted and leaves what is known as it
 is; a failed extractor is counted and concerns nobody else. Once a collector is retired nothing of it is written, and once it
@@ -18,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from hotbay.config.data_parameters import SHORTEST_INTERVAL_S
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.schedule import start_window_s
 from hotbay.datalayer.sources.extracting import Extraction
 from hotbay.datalayer.sources.source import STEP_TIMEOUT_S, Counts, Extractor, PollingSource, SourceError
 from hotbay.datalayer.store import EndpointStore
@@ -77,8 +79,8 @@ class SourceCollectors:
         counts: where failures are counted.
         background: what nobody foresaw stays with one source of one endpoint.
         step_s: time of one poll, and of one extractor.
-        phase: share of the interval, from 0 to below 1, by which an endpoint's grid is shifted after the first poll: so that
-            endpoints that came together are not asked together for ever.
+        phase: from 0 to below 1: the share of the interval by which an endpoint's grid is shifted, and of the time within
+            which all first polls begin: so that endpoints that came together are not asked together.
     """
 
     def __init__(
@@ -158,7 +160,9 @@ class SourceCollectors:
 
     async def _poll_for_ever(self, collector: _Collector, polled: PolledSource) -> None:
         interval_s = whole_ticks(polled.source.interval_s, self._tick_s) * self._tick_s
-        began_s = anyio.current_time() + self._phase(collector.endpoint.id) * interval_s
+        phase = self._phase(collector.endpoint.id)
+        began_s = anyio.current_time() + phase * interval_s
+        await anyio.sleep(phase * start_window_s(interval_s, len(self._collectors)))
         await self._poll(collector, polled)
         point = 0
         while True:

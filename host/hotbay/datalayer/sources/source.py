@@ -198,4 +198,6 @@ class Counts(Protocol):
     def extract_failed(self, source: str, extractor: str) -> None: ...
 
     def event(self, source: str, outcome: str) -> None:
-        """`delivered`, `dropped` by the source, or `failed` in it."""
+        """`delivered`, `dropped` by the source, or `failed` in it; `superseded` by news of the same endpoint before the
+        source heard of it; `forgotten`: what an extractor said of an endpoint that is not there had no room any more.
+        """

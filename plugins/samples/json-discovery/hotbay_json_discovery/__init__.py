@@ -75,12 +75,12 @@ class JsonDirectoryDiscovery(Discovery):
     def _tell_file(self, notifier: DiscoveryNotifier, name: str) -> None:
         endpoint_id = f"{self._namespace}/{name}"
         try:
-            entry = read(self._directory / f"{name}.json")
-        except (OSError, ValueError) as error:
+            notifier.upsert({**read(self._directory / f"{name}.json"), "id": endpoint_id})
+        except (OSError, ValueError, RecursionError) as error:
+            # ValueError also of what was read and cannot cross: a lone surrogate, a number of 70 bits, lists in lists.
             self._context.logger.warning("%s keeps its last good form: %s", endpoint_id, error)
             # Without an address the host refuses it, and keeps what it had, also of an earlier version of this plugin.
-            entry = {}
-        notifier.upsert({**entry, "id": endpoint_id})
+            notifier.upsert({"id": endpoint_id})
 
 
 def stamps(directory: Path) -> dict[str, Stamp]:
@@ -92,8 +92,18 @@ def stamps(directory: Path) -> dict[str, Stamp]:
                 status = path.stat()
             except FileNotFoundError:
                 continue
-            found[path.stem] = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if is_text(path.stem):
+                found[path.stem] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return found
+
+
+def is_text(name: str) -> bool:
+    """Whether a file's name is one that an id can have: bytes that are no text stand as lone surrogates in it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read(path: Path) -> dict[str, object]:

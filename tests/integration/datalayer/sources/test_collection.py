@@ -241,3 +241,30 @@ dataLayer: {sources: [{pluginRef: models-data-source}]}
     collection = Collection(EndpointStore(), counts=Metrics(), background=Background())
     with pytest.raises(InputError, match=r"ca\.pem"):
         await collection.load(parameters(text), directory=tmp_path, interval_s=0.05)
+
+
+class Claims(Role):
+    """One that says what it makes."""
+
+    def __init__(self, name, type_name):
+        super().__init__(name)
+        self.type, self.attributes, self.taken = type_name, frozenset({"role"}), {}
+
+
+class Claiming(Provider):
+    def extractor(self, use, source):
+        self.made.append(Claims(use.name, use.type))
+        return self.made[-1]
+
+
+async def test_two_extractors_of_one_attribute_are_told_of_and_the_first_one_makes_it(tmp_path):
+    text = (
+        "plugins:\n- {name: watch, type: endpoint-notification-source}\n- {name: one, type: one-extractor}\n"
+        "- {name: two, type: two-extractor}\n"
+        "dataLayer: {sources: [{pluginRef: watch, extractors: [{pluginRef: one}, {pluginRef: two}]}]}\n"
+    )
+    provider = Claiming()
+    async with running(Told(), text, tmp_path, provider=provider) as collection:
+        assert [made.taken for made in provider.made] == [{}, {"role": "one"}]
+        (problem,) = collection.problems
+        assert problem.message == "what 'two' says of the attribute role is left out: 'one' makes it"

@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from hotbay.config.addresses import AUTHORITY_FORM, HOST_FORM
 from hotbay.config.host_config import host_config_schema, load_host_config
 from hotbay.config.host_fields import EndpointUrl, ListenAddress
 from hotbay.datalayer.freshness import ATTRIBUTE_PREFIX, FRESHNESS_FIELDS
@@ -76,6 +77,14 @@ def test_endpoint_has_a_name_made_from_its_url(host):
     assert endpoint.url == EndpointUrl("http", "::1", 8000)
     assert endpoint.effective_name == "--1-8000"
     assert (endpoint.labels, endpoint.weight, endpoint.state) == ({"a": "b"}, 0.5, "cordoned")
+
+
+def test_endpoint_says_where_its_metrics_are_and_on_which_machine_it_runs(host):
+    (one, other) = host(
+        "endpoints: [{url: 'http://a', metrics_host: '[fd00::1]:9000', node_address: 'fd00::2'}, {url: 'http://b'}]"
+    ).endpoints
+    assert (one.metrics_host, one.node_address) == ("[fd00::1]:9000", "fd00::2")
+    assert (other.metrics_host, other.node_address) == (None, None)
 
 
 def test_port_of_an_endpoint_is_80_unless_written(host):
@@ -189,6 +198,8 @@ def test_what_this_release_does_not_carry_out_is_refused_as_that(host_problems, 
         ("endpoints: {}", "a list", "a mapping"),
         ("endpoints: [7]", "a mapping", "the number 7"),
         ("endpoints: [{url: 'http://a/v1'}]", "http://HOST:PORT", "the text 'http://a/v1'"),
+        ("endpoints: [{url: 'http://a', metrics_host: 'a:0'}]", AUTHORITY_FORM, "the text 'a:0'"),
+        ("endpoints: [{url: 'http://a', node_address: '[::1]'}]", HOST_FORM, "the text '[::1]'"),
         ("endpoints: [{url: 'http://u@a'}]", "http://HOST:PORT", "the text 'http://u@a'"),
         ("endpoints: [{url: 'http://a', weight: -1}]", "greater than or equal to 0", "the number -1"),
         ("endpoints: [{url: 'http://a', weight: NaN}]", "a number", "the text 'NaN'"),

@@ -1,6 +1,6 @@
 """Passive health: when an endpoint is out, for how long, how it comes back, and that never all are out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import pytest
@@ -256,6 +256,27 @@ def test_half_of_the_pool_stays_and_never_the_last_one_goes(count: int, most: in
         it.see(name, *[DOWN] * 20)
     assert sum(not it.pool.admits(name) for name in names) == most
     assert sum(one.verdict is Verdict.WITHHELD for one in it.told) == count - most
+
+
+def test_room_is_counted_anew_as_endpoints_go_in_one_step() -> None:
+    names = [f"e{number}" for number in range(10)]
+    it = world(*names).feed(Observed({name: report(*[Attempt.UNREACHABLE] * 9) for name in names}))
+    assert sum(not it.pool.admits(name) for name in names) == 5
+    back = [name for name in names if not it.pool.admits(name)]
+    it.wait(30.0).feed(*(ProbeTaken(name) for name in back))
+    first, *others = (name for name in names if name not in back)
+    # The first finds no room; then the others come back, and there is some.
+    it.feed(Observed({first: DOWN} | dict.fromkeys(back, GOOD) | dict.fromkeys(others, DOWN)))
+    assert [name for name in names if not it.pool.admits(name)] == others
+
+
+def test_pool_that_fails_twice_as_large_costs_twice_as_much(calls: Callable[[Callable[[], object]], int]) -> None:
+    def failing(count: int) -> int:
+        it = world(*(f"e{number}" for number in range(count)))
+        failed = Observed(dict.fromkeys(it.pool.endpoints, report(*[Attempt.UNREACHABLE] * 9)))
+        return calls(lambda: it.feed(failed))
+
+    assert failing(400) <= 2.5 * failing(200)
 
 
 def test_share_of_zero_ejects_nobody() -> None:

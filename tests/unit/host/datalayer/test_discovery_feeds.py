@@ -11,6 +11,7 @@ from hotbay.datalayer.discovery.feed import FIRST_S, MAX_S, FeedPlan, discovery_
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier, NotifierEndedError, OrderError
 from hotbay.datalayer.discovery.session import MAX_ENDPOINTS, DiscoverySession
 from hotbay.datalayer.discovery.static import StaticEndpoints
+from hotbay.datalayer.discovery.told import MAX_TOLD
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError, Problem
@@ -300,21 +301,59 @@ async def test_a_feed_that_fails_keeps_what_it_had_until_it_has_looked_again(end
         assert pool.discovery.problems == ()
 
 
-async def test_a_restart_is_no_failure_and_the_run_before_is_heard_no_more() -> None:
+async def test_another_configuration_of_a_feed_is_no_failure_and_the_run_before_is_heard_no_more() -> None:
     pool, feed = Pool(), Feed(names(A, B), never_ready, names(B))
     async with pool.filled(feed.plan()):
         await pool.until(lambda: pool.ids == ["a", "b"])
-        pool.discovery.restart("discovery")
+        pool.discovery.follow([feed.plan("second")])
         first = feed.runs[0].notifier
         assert first is not None
         with pytest.raises(NotifierEndedError):
             first.delete(A.id)
         await pool.until(lambda: len(feed.runs) == 2)
         assert pool.ids == ["a", "b"]
-        pool.discovery.restart("discovery")
+        pool.discovery.follow([feed.plan("third")])
         await pool.until(lambda: pool.ids == ["b"])
         assert pool.pauses == []
         assert min(pool.sizes[1:]) >= 1
+
+
+@pytest.mark.parametrize("count", [MAX_TOLD, MAX_TOLD + 1, 5_000])
+async def test_of_many_problems_the_first_are_told_and_the_others_counted(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def complains(run: Run, told: DiscoveryNotifier) -> None:
+        run.ready.set()
+        told.report([Problem("CONFIG_INVALID", f"entry {number}") for number in range(count)])
+        told.report([Problem("CONFIG_INVALID", f"entry {number}") for number in range(count)])
+        await anyio.sleep_forever()
+
+    pool = Pool()
+    async with pool.filled(Feed(complains).plan()):
+        await pool.until(lambda: pool.discovery.problems != ())
+        problems = pool.discovery.problems
+    assert [problem.message for problem in problems[:MAX_TOLD]] == [f"entry {number}" for number in range(MAX_TOLD)]
+    more = [f"and {count - MAX_TOLD} more"] if count > MAX_TOLD else []
+    assert [problem.message for problem in problems[MAX_TOLD:]] == more
+    assert sum("discovery_problem" in record.message for record in caplog.records) == len(problems)
+
+
+async def test_many_endpoints_of_one_server_are_warned_of_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    pool, same = Pool(), [endpoint(str(number)) for number in range(100)]
+    more: list[EndpointMetadata] = []
+
+    async def then(run: Run, told: DiscoveryNotifier) -> None:
+        await pool.until(lambda: bool(more))
+        for one in more:
+            told.upsert(one)
+        await anyio.sleep_forever()
+
+    async with pool.filled(Feed(names(*same, then=then)).plan()):
+        await pool.until(pool.discovery.ready.is_set)
+        more += [endpoint(str(number)) for number in range(100, 200)]
+        await pool.until(lambda: pool.discovery.warnings[-1].message == f"and {199 - MAX_TOLD} more")
+        assert len(pool.discovery.warnings) == MAX_TOLD + 1
+    assert sum("endpoint_ambiguous" in record.message for record in caplog.records) == MAX_TOLD + 1
 
 
 async def test_a_feed_of_too_many_endpoints_fails_and_says_so() -> None:

@@ -1,7 +1,10 @@
 """Several feeds as one set: who is in, who waits, and in which order the store hears of it."""
 
+from collections.abc import Callable
+
 import pytest
 from hotbay.datalayer.discovery.membership import Membership, canonical_address
+from hotbay.datalayer.discovery.told import MAX_TOLD
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +24,7 @@ def test_feeds_without_anything_in_common_are_all_in() -> None:
     assert members.apply(CONFIG, [Upsert(b)]) == (Upsert(b),)
     assert members.apply(FILE, [Upsert(a)]) == ()
     assert members.apply(FILE, [Delete(a)]) == (Delete(a),)
-    assert members.endpoints == (b,)
+    assert members.apply(FILE, [Upsert(endpoint("c", "10.0.0.2"))]) == (), "b has that address"
 
 
 def test_s23_one_server_in_two_feeds_gets_one_share_and_the_warning_names_both() -> None:
@@ -36,7 +39,7 @@ def test_s23_one_server_in_two_feeds_gets_one_share_and_the_warning_names_both()
     )
     assert events == (Upsert(endpoint("e", port=1)),)
     assert len(members.warnings) == 3
-    for warning in members.warnings:
+    for warning in members.warnings.values():
         assert "the host configuration" in str(warning)
         assert "endpoints.yaml" in str(warning)
 
@@ -45,7 +48,7 @@ def test_s23_one_server_named_twice_in_one_feed_gets_one_share_and_the_warning_n
     members = Membership(NAMES)
     events = members.apply(FILE, [Upsert(endpoint("a")), Upsert(endpoint("b"))])
     assert events == (Upsert(endpoint("a")),)
-    (warning,) = members.warnings
+    (warning,) = members.warnings.values()
     assert str(warning).count("endpoints.yaml") == 2
     assert "'default/a'" in str(warning)
     assert "'default/b'" in str(warning)
@@ -56,7 +59,7 @@ def test_s23_the_second_takes_over_when_the_first_lets_go_and_the_pool_is_never_
     members.apply(CONFIG, [Upsert(endpoint("a"))])
     members.apply(FILE, [Upsert(endpoint("b"))])
     assert members.apply(CONFIG, [Delete(endpoint("a"))]) == (Upsert(endpoint("b")), Delete(endpoint("a")))
-    assert members.warnings == ()
+    assert members.warnings == {}
 
 
 def test_s23_a_feed_with_precedence_takes_over_what_another_has() -> None:
@@ -77,7 +80,7 @@ def test_s26_an_address_that_passes_to_another_id_of_the_feed_has_one_endpoint_t
     members.apply(FILE, [Upsert(endpoint("rank-0")), Upsert(endpoint("rank-1", port=8001))])
     events = members.apply(FILE, [Upsert(endpoint("rank-0", port=8001)), Delete(endpoint("rank-1", port=8001))])
     assert events == (Upsert(endpoint("rank-0", port=8001)), Delete(endpoint("rank-1", port=8001)))
-    assert members.warnings == ()
+    assert members.warnings == {}
 
 
 def test_s28_a_changed_label_is_one_event_and_a_no_op_is_none() -> None:
@@ -102,7 +105,7 @@ def test_another_order_of_feeds_decides_anew_and_other_names_are_warned_with() -
     members.apply(FILE, [Upsert(endpoint("b"))])
     events = members.arrange({FILE: "other.yaml", CONFIG: "the host configuration"})
     assert events == (Upsert(endpoint("b")), Delete(endpoint("a")))
-    assert "'default/b' of other.yaml" in str(members.warnings[0])
+    assert "'default/b' of other.yaml" in str(next(iter(members.warnings.values())))
 
 
 @pytest.mark.parametrize(
@@ -158,8 +161,12 @@ def test_what_is_in_depends_on_the_feeds_alone_and_events_lead_there(
             else:
                 assert store.pop(event.endpoint.id) == event.endpoint
         assert store == expected(claims, order)
-        assert {one.id: one for one in members.endpoints} == store
-        assert len(members.warnings) == sum(map(len, claims.values())) - len(store)
+        ignored = {(feed, one.id) for feed, of_feed in claims.items() for one in of_feed.values()}
+        for one in store.values():
+            feed = next(feed for feed in order if claims[feed].get(one.id) == one)
+            ignored.remove((feed, one.id))
+        assert members.warnings.keys() == ignored
+        assert members.ignored_count == len(ignored)
 
     for feed, said in calls:
         events: list[EndpointEvent] = []
@@ -172,3 +179,48 @@ def test_what_is_in_depends_on_the_feeds_alone_and_events_lead_there(
                 claims[feed].pop(one.id, None)
         carry_out(members.apply(feed, events), FEEDS)
     carry_out(members.arrange({feed: feed for feed in last_order}), tuple(last_order))
+
+
+MANY = 2_000
+
+
+def test_one_more_of_many_that_claim_one_address_costs_as_much_as_one_of_few(
+    calls: Callable[[Callable[[], object]], int],
+) -> None:
+    few, many = Membership(NAMES), Membership(NAMES)
+    for members, count in ((few, 2), (many, MANY)):
+        members.apply(FILE, [Upsert(endpoint(f"e{number}")) for number in range(count)])
+    came, labelled = endpoint("z"), EndpointMetadata("default/z", "z", "10.0.0.1", 8000, labels={"a": "b"})
+    for event in (Upsert(came), Upsert(labelled), Delete(labelled), Delete(endpoint("e0"))):
+        cost = calls(lambda event=event: few.apply(FILE, [event]))
+        assert calls(lambda event=event: many.apply(FILE, [event])) <= cost + 10, event
+    assert many.ignored_count == MANY - 2
+
+
+def test_many_that_go_in_turn_hand_an_address_on_in_their_order() -> None:
+    members = Membership(NAMES)
+    members.apply(FILE, [Upsert(endpoint(f"e{number}")) for number in range(MANY)])
+    for number in range(MANY - 1):
+        events = members.apply(FILE, [Delete(endpoint(f"e{number}"))])
+        assert events == (Upsert(endpoint(f"e{number + 1}")), Delete(endpoint(f"e{number}")))
+    assert members.ignored_count == 0
+
+
+def test_those_that_come_and_go_while_they_wait_leave_nothing() -> None:
+    members = Membership(NAMES)
+    members.apply(FILE, [Upsert(endpoint("first"))])
+    for _ in range(100):
+        members.apply(FILE, [Upsert(endpoint("a")), Upsert(endpoint("b"))])
+        members.apply(FILE, [Delete(endpoint("a"))])
+    (waiting,) = members._waiting.values()
+    assert len(waiting._heap) <= 20
+    assert members.apply(FILE, [Delete(endpoint("first"))]) == (Upsert(endpoint("b")), Delete(endpoint("first")))
+    assert members._waiting == {}
+
+
+@pytest.mark.parametrize("ignored", [MAX_TOLD, MAX_TOLD + 1])
+def test_only_the_first_that_are_ignored_are_warned_of(ignored: int) -> None:
+    members = Membership(NAMES)
+    members.apply(FILE, [Upsert(endpoint(f"e{number}")) for number in range(ignored + 1)])
+    assert len(members.warnings) == MAX_TOLD
+    assert members.ignored_count == ignored

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 from hotbay.config.documents import MAX_BYTES, load_document
+from hotbay.datalayer.configured_endpoints import configured_endpoints
 from hotbay.datalayer.endpoint import Delete, EndpointMetadata, EndpointState, Upsert
 from hotbay.datalayer.endpoint_documents import (
     EndpointFile,
-    configured_endpoints,
     read_endpoints,
     with_last_good,
 )
@@ -249,18 +249,53 @@ class Entry:
     labels: dict[str, str] = field(default_factory=dict)
     weight: float = 1.0
     state: str = "active"
+    metrics_host: str | None = None
+    node_address: str | None = None
 
 
 def test_entries_of_the_host_configuration_become_endpoints() -> None:
-    entries = [Entry(Url("http", "gpu-1", 8000), "gpu-1-8000", {"a": "b"}, 0.5, "cordoned")]
+    entries = [
+        Entry(Url("http", "gpu-1", 8000), "gpu-1-8000", {"a": "b"}, 0.5, "cordoned", "gpu-1:9000", "10.9.9.9"),
+    ]
     assert configured_endpoints(entries) == (
         EndpointMetadata(
             "default/gpu-1-8000",
             "gpu-1-8000",
             "gpu-1",
             8000,
+            "gpu-1:9000",
             labels={"a": "b"},
             state=EndpointState.CORDONED,
             weight=0.5,
+            node_address="10.9.9.9",
         ),
     )
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1:9400", "[fd00::1]:9400", "exporter.example:1", "a:65535"])
+@pytest.mark.parametrize("node", ["10.9.9.9", "fd00::1", "node-1"])
+def test_a_file_says_where_metrics_are_and_on_which_machine(host: str, node: str) -> None:
+    (one,) = read(
+        f"endpoints: [{{name: a, address: 10.0.0.1, port: 1, metricsHost: '{host}', nodeAddress: '{node}'}}]"
+    ).endpoints
+    assert (one.metrics_host, one.metrics_authority, one.node_address) == (host, host, node)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("metricsHost", "10.0.0.1"),
+        ("metricsHost", "10.0.0.1:0"),
+        ("metricsHost", "10.0.0.1:65536"),
+        ("metricsHost", "fd00::1:9400"),
+        ("metricsHost", "a b:1"),
+        ("metricsHost", "http://a:1"),
+        ("nodeAddress", "10.0.0.1:9400"),
+        ("nodeAddress", "[fd00::1]"),
+        ("nodeAddress", "10.0.0"),
+    ],
+)
+def test_what_names_no_machine_is_refused(key: str, value: str) -> None:
+    found = read(f"endpoints: [{{name: a, address: 10.0.0.1, port: 1, {key}: '{value}'}}]")
+    assert found.endpoints == ()
+    assert [problem.path for problem in found.problems] == [f"endpoints[0].{key}"]

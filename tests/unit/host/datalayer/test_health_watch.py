@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -239,6 +240,129 @@ def test_switched_off_nobody_is_ejected_and_who_is_out_is_let_in() -> None:
     it.attempt("b", *[Attempt.UNREACHABLE] * 50)
     it.tick(DECIDE_S)
     assert it.is_live("b")
+
+
+def test_switched_off_nothing_is_counted_told_or_shown(caplog: pytest.LogCaptureFixture) -> None:
+    it = Watched("a", "b", "c")
+    it.limits = None
+    it.tick(60.0)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "hotbay.datalayer.health_watch"):
+        for name in "abc":
+            it.attempt(name, *[Attempt.UNREACHABLE] * 50, *[Attempt.FAILED] * 50)
+        it.tick(DECIDE_S)
+        it.tick(60.0)
+    assert (it.seen.counts, caplog.messages) == ({}, [])
+    assert it.watch.probe() is None
+    health = it.watch.health("default/a")
+    assert health is not None
+    assert (health.phase, health.withheld) == (Phase.ADMITTED, None)
+    assert it.column("healthy", "a") != it.column("healthy", "a"), "unknown, as scraping says"
+    it.limits = HealthLimits()
+    it.tick(DECIDE_S)
+    it.attempt("a", *[Attempt.UNREACHABLE] * 4)
+    it.tick(DECIDE_S)
+    assert it.is_live("a"), "what came while it was off counts no more"
+    it.eject("a")
+
+
+@pytest.mark.parametrize("stage", ["ejected", "half-open", "probing"])
+def test_switched_off_who_was_out_is_let_in_slowly_and_not_probed(stage: str) -> None:
+    it = Watched("a", "b")
+    it.eject("a")
+    if stage != "ejected":
+        it.tick(30.0)
+    if stage == "probing":
+        assert it.watch.probe() == "default/a"
+    it.limits = None
+    it.tick(60.0)
+    assert it.watch.probe() is None
+    assert it.watch.begin("default/a") != GONE
+    it.watch.unused("default/a")
+    assert it.is_live("a")
+    assert (it.column("slow_start", "a"), it.column("slow_start", "b")) == (pytest.approx(0.1), 1.0)
+    assert it.watch.counts()["admitted"] == 2
+
+
+def test_endpoint_that_moves_is_a_new_one_that_begins_slowly() -> None:
+    it = Watched("a", "b")
+    it.tick(60.0)
+    before = it.watch.begin("default/a")
+    it.eject("a")
+    endpoint = it.store.get("default/a")
+    assert endpoint is not None
+    it.store.upsert(replace(endpoint, address="10.0.0.2"))
+    it.tick(0.02)
+    assert it.is_live("a")
+    assert it.watch.ejected == ()
+    assert it.column("slow_start", "a") == pytest.approx(0.1)
+    assert it.column("healthy", "a") != it.column("healthy", "a")
+    assert it.watch.begin("default/a") > before
+    it.watch.ended("default/a", before, Attempt.UNREACHABLE)
+    it.tick(DECIDE_S)
+    assert it.column("healthy", "a") != it.column("healthy", "a")
+
+
+def test_failures_that_decide_nothing_are_weighed_with_the_answers() -> None:
+    it = Watched("a", "b", "c")
+    it.attempt("a", *[Attempt.UNREACHABLE] * 4)
+    it.tick(DECIDE_S / 4)
+    assert it.column("healthy", "a") != it.column("healthy", "a"), "not looked at yet"
+    it.attempt("a", Attempt.UNREACHABLE)
+    it.tick(DECIDE_S / 4)
+    assert not it.is_live("a")
+
+
+def test_share_of_errors_that_is_reached_is_weighed_at_once() -> None:
+    it = Watched("a", "b", "c")
+    it.attempt("a", *[Attempt.ANSWERED] * 5, *[Attempt.FAILED] * 4)
+    it.tick(DECIDE_S / 4)
+    assert it.is_live("a")
+    it.attempt("a", Attempt.FAILED)
+    it.tick(DECIDE_S / 4)
+    assert not it.is_live("a")
+
+
+def test_failures_of_one_that_is_kept_do_not_hurry() -> None:
+    it = Watched("a", "b")
+    it.eject("a")
+    it.attempt("b", *[Attempt.UNREACHABLE] * 5)
+    it.tick(DECIDE_S)
+    health = it.watch.health("default/b")
+    it.attempt("b", Attempt.UNREACHABLE)
+    it.tick(DECIDE_S / 4)
+    assert it.watch.health("default/b") is health
+    it.tick(DECIDE_S)
+    assert it.watch.health("default/b") is not health
+
+
+def test_turn_of_twice_as_many_that_are_out_costs_twice_as_much(
+    calls: Callable[[Callable[[], object]], int],
+) -> None:
+    def turn(count: int) -> int:
+        names = [f"e{number}" for number in range(count)]
+        it = Watched(*names)
+        for name in names[: count // 2]:
+            it.attempt(name, *[Attempt.UNREACHABLE] * 5)
+        it.tick()
+        for name in names[count // 2 :]:
+            it.store.override(f"default/{name}", state=EndpointState.CORDONED, weight=None)
+        cost = calls(lambda: it.tick(DECIDE_S))
+        assert all(map(it.is_live, names[: count // 2])), "all that are left were ejected"
+        return cost
+
+    assert turn(400) <= 2.5 * turn(200)
+
+
+def test_who_is_out_is_the_same_object_until_others_are() -> None:
+    it = Watched("a", "b", "c", "d")
+    it.eject("a")
+    out = it.watch.ejected
+    it.attempt("b", Attempt.ANSWERED)
+    it.tick(DECIDE_S)
+    assert it.watch.ejected is out
+    it.eject("b")
+    assert it.watch.ejected is not out
 
 
 def test_newcomers_ramp_up_and_a_window_of_zero_ramps_nothing() -> None:

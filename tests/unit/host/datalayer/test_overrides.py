@@ -80,3 +80,19 @@ def test_file_that_cannot_be_written_keeps_what_it_held(tmp_path: Path) -> None:
         file.write({"a": Override(weight=0.5)})
     assert "nothing was changed" in caught.value.hint
     assert file.read() == {}
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, over: int) -> None:
+    file = OverrideFile(tmp_path)
+    file.write({"kept": Override(weight=0.5)})
+    room = (8 << 20) - len(encoded({"": Override(EndpointState.CORDONED)}))
+    words = {"x" * (room + over): Override(EndpointState.CORDONED)}
+    if not over:
+        file.write(words)
+        assert file.read() == words
+        return
+    with pytest.raises(InputError, match=r"hotbay endpoints uncordon") as caught:
+        file.write(words)
+    assert "at most 8388608 bytes" in str(caught.value.problems[0])
+    assert list(file.read()) == ["kept"]

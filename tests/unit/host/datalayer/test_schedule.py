@@ -9,13 +9,16 @@ from hotbay.datalayer.schedule import (
     CALM_LATE,
     CALM_WINDOWS,
     LONGEST_S,
+    MOST_SHARE,
     TOO_BUSY,
     TOO_LATE,
+    WORTH,
     Load,
     Pressure,
     measured,
     most_factor,
     next_due,
+    own_factor,
     start_delay_s,
     step,
 )
@@ -77,6 +80,17 @@ def test_the_interval_grows_from_the_limits_on(load: Load, widens: bool) -> None
     assert (step(CALM, load, 40.0).factor > 1.0) is widens
 
 
+@pytest.mark.parametrize(("polling", "widens"), [(WORTH, True), (WORTH - 0.001, False)])
+def test_a_loop_that_others_keep_busy_costs_no_freshness(polling: float, widens: bool) -> None:
+    assert (step(CALM, Load(1.0, 1.0, polling), 40.0).factor > 1.0) is widens
+    # What polling takes at wider intervals says what it would take at those asked for.
+    assert (step(Pressure(4.0), Load(1.0, 1.0, polling / 4), 40.0).factor > 4.0) is widens
+
+
+def test_intervals_come_back_when_polling_is_no_longer_what_the_loop_is_busy_with() -> None:
+    assert after(Pressure(8.0), Load(1.0, 1.0, 0.001), 20) == CALM
+
+
 def test_a_saturated_loop_gets_air_in_few_windows_and_the_interval_ends_at_its_bound() -> None:
     factors = [CALM.factor]
     pressure = CALM
@@ -126,8 +140,9 @@ def test_only_calm_windows_in_a_row_count(load: Load, calm: bool) -> None:
     ],
 )
 def test_a_window_in_which_the_process_was_stopped_says_nothing(took_s: float, ran_s: float, load: Load | None) -> None:
-    assert measured(took_s, ran_s, 10, 5) == load
-    assert measured(1.0, 0.0, 0, 0) == IDLE
+    assert measured(took_s, ran_s, 10, 5, took_s) == load
+    assert measured(1.0, 0.0, 0, 0, 1.5) == IDLE
+    assert measured(2.0, 1.0, 0, 0, 0.5) == Load(0.5, 0.0, 0.25)
 
 
 @given(st.floats(0.05, 20.0), st.floats(0.0, 0.3))
@@ -149,3 +164,58 @@ def test_whatever_the_load_the_factor_stays_in_its_bounds(windows: list[Load], m
         pressure = step(pressure, load, most)
         assert 1.0 <= pressure.factor <= most
         assert 0 <= pressure.calm < CALM_WINDOWS
+
+
+@pytest.mark.parametrize(
+    ("factor", "cost_s", "expected"),
+    [
+        (1.0, 0.000_25, 1.0),
+        (1.0, 0.0025, 1.0),
+        (1.0, 0.003, 1.2),
+        (1.2, 0.0025, 1.2),
+        (1.0, 0.04, 16.0),
+        (16.0, 0.021, 16.0),
+        (16.0, 0.02, 8.0),
+        (16.0, 0.000_25, 1.0),
+        (1.0, 1.0, 40.0),
+        (40.0, 1.0, 40.0),
+    ],
+)
+def test_an_endpoint_whose_page_is_dear_is_asked_less_often(factor: float, cost_s: float, expected: float) -> None:
+    assert own_factor(factor, cost_s, 0.05, 40.0) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(0, 1), max_size=20), st.floats(0.05, 5.0))
+def test_no_endpoint_takes_more_than_its_share_unless_its_interval_is_at_its_longest(
+    costs_s: list[float], interval_s: float
+) -> None:
+    factor, most = 1.0, most_factor(interval_s)
+    for cost_s in costs_s:
+        factor = own_factor(factor, cost_s, interval_s, most)
+        assert 1.0 <= factor <= most
+        assert factor == most or cost_s <= MOST_SHARE * interval_s * factor * 1.001
+
+
+@given(st.lists(st.floats(0.0005, 0.001), min_size=2, max_size=20).map(lambda them: [it * 10 for it in them]))
+def test_costs_that_vary_by_less_than_half_settle(costs_s: list[float]) -> None:
+    factor = own_factor(1.0, max(costs_s), 0.05, 40.0)
+    for cost_s in costs_s:
+        assert own_factor(factor, cost_s * 1.001, 0.05, 40.0) == pytest.approx(factor, rel=0.01)
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.0099), st.floats(0, 0.04)), min_size=20, max_size=60))
+def test_m04_intervals_of_others_vary_by_less_than_a_fifth_beside_a_slow_endpoint(
+    turns: list[tuple[float, float]],
+) -> None:
+    """A turn: how late the loop wakes the endpoint, less than a fifth of its interval, and how long its answer takes."""
+    due = slow_due = 0.0
+    asked, slow_asked = [], []
+    for late_s, answer_s in turns:
+        asked.append(due + late_s)
+        due = next_due(due, 0.05, due + late_s + answer_s)
+        # Beside it one whose answers take the whole budget: a question at a time, and its grid is nobody else's.
+        if slow_due <= asked[-1]:
+            slow_asked.append(slow_due)
+            slow_due = next_due(slow_due, 0.05, slow_due + 1.0)
+    assert all(abs(later - earlier - 0.05) < 0.2 * 0.05 for earlier, later in pairwise(asked))
+    assert all(later - earlier > 1.0 - 1e-9 for earlier, later in pairwise(slow_asked))

@@ -9,13 +9,14 @@ import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.extraction import MetricsPage
 from hotbay.datalayer.metrics_source import MetricsPoller
+from hotbay.datalayer.scrape_frames import Frames, framed
+from hotbay.datalayer.scrape_link import ScrapeLink
 from hotbay.datalayer.scrape_process import ScrapeProcess
 from hotbay.datalayer.scrape_wire import (
     Arrived,
     Batch,
     EndpointSaid,
     Failed,
-    Frames,
     Order,
     SamplesWanted,
     ScrapeSettings,
@@ -122,3 +123,72 @@ async def test_samples_that_are_wanted_later_are_told_once() -> None:
         tasks.cancel_scope.cancel()
     assert isinstance(settings, ScrapeSettings)
     assert (settings.wanted, told) == ({"x"}, SamplesWanted(frozenset({"x", "y"})))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (framed(b"\xc1"), "ValueRefusedError"),
+        (framed(b"\x05"), "TypeError"),
+        (framed(b"\x95\x01\x01\x01\x01\x01"), "TypeError"),
+    ],
+    ids=["no-value", "no-batch", "no-outcomes"],
+)
+async def test_a_process_that_cannot_be_understood_is_replaced(
+    caplog: pytest.LogCaptureFixture, said: bytes, why: str
+) -> None:
+    started: list[Pipes] = []
+    second = anyio.Event()
+
+    def start(_: str) -> Pipes:
+        started.append(pipes())
+        if len(started) == 2:
+            second.set()
+        return started[-1]
+
+    one = ScrapeProcess(EndpointStore(), MetricsPoller(), start=start, first_pause_s=0.0)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(one.run)
+        os.write(started[0].batches_fd, said)
+        with anyio.fail_after(10):
+            await second.wait()
+        tasks.cancel_scope.cancel()
+    assert one.counts.errors["scraper_ended"] == 1
+    assert f"what it says cannot be taken over: {why}" in caplog.text
+
+
+async def test_one_batch_is_taken_over_in_a_turn_of_the_loop() -> None:
+    process, taken, done = pipes(), list[int](), anyio.Event()
+
+    def take(batch: Batch) -> None:
+        taken.append(batch.connects)
+        if batch.connects == 19:
+            done.set()
+
+    link = ScrapeLink(process, take)
+    process.say(*(Batch(connects=number) for number in range(20)))
+    link.open()
+    most = 0
+    with anyio.fail_after(10):
+        while not done.is_set():
+            before = len(taken)
+            await anyio.lowlevel.checkpoint()
+            most = max(most, len(taken) - before)
+    link.close()
+    await process.close(0.0)
+    assert taken == list(range(20))
+    assert most <= 2
+
+
+async def test_outcomes_that_are_too_old_to_tell_are_counted() -> None:
+    process, told = pipes(), anyio.Event()
+    one = ScrapeProcess(
+        EndpointStore(), MetricsPoller(), start=lambda _: process, widened=lambda _: told.set()
+    )  # fmt: skip
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(one.run)
+        process.say(Batch(factor=2.0, superseded={"": 5, "timeout": 3}))
+        with anyio.fail_after(10):
+            await told.wait()
+        tasks.cancel_scope.cancel()
+    assert (one.counts.scrapes, dict(one.counts.errors)) == (8, {"timeout": 3})

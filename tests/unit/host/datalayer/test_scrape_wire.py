@@ -1,18 +1,19 @@
 """What a host and its scraping process say to each other comes out as it went in."""
 
+import pytest
 from hotbay.config.data_parameters import Tls
 from hotbay.config.engine_parameters import CustomMetric, EngineMapping, EngineParameters
 from hotbay.config.metric_specs import MetricSpec
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.exposition import Sample
 from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.scrape_frames import Frames, framed
 from hotbay.datalayer.scrape_wire import (
     Arrived,
     Batch,
     EndpointGone,
     EndpointSaid,
     Failed,
-    Frames,
     Order,
     SamplesWanted,
     ScrapeSettings,
@@ -20,6 +21,7 @@ from hotbay.datalayer.scrape_wire import (
     batch_of,
     order_of,
 )
+from hotbay_sdk.protocol.values import ValueRefusedError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,8 +41,11 @@ ORDERS: tuple[Order, ...] = (
             (CustomMetric("l", MetricSpec("m")),),
         ),
         frozenset({"x", "y"}),
+        at_node=True,
     ),
-    EndpointSaid(7, EndpointMetadata("default/a", "a", "fd00::1", 8000, "10.0.0.1:9", {"engine": "größe"})),
+    EndpointSaid(
+        7, EndpointMetadata("default/a", "a", "fd00::1", 8000, "10.0.0.1:9", {"engine": "größe"}, node_address="n")
+    ),
     EndpointGone("default/a"),
     SamplesWanted(frozenset({"a", "b"})),
 )
@@ -82,6 +87,7 @@ batches = st.builds(
     st.lists(st.tuples(st.integers(0, 50), texts), max_size=2).map(tuple),
     st.integers(0, 2**40),
     numbers,
+    counts,
 )
 
 
@@ -99,3 +105,18 @@ def test_batches_come_out_as_they_went_in_however_the_bytes_come(told: list[Batc
         batch_of(value) for start in range(0, len(data), size) for value in frames.feed(data[start : start + size])
     ]
     assert heard == told
+
+
+def test_a_value_that_cannot_be_read_is_met_once_and_what_follows_it_is_read() -> None:
+    frames = Frames()
+    with pytest.raises(ValueRefusedError):
+        list(frames.feed(framed(b"\xc1") + framed(b"\x90")))
+    assert list(frames.feed(b"")) == [[]]
+
+
+def test_a_value_that_its_reader_fails_on_is_met_once() -> None:
+    frames = Frames()
+    for value in frames.feed(framed(b"\x91\x01") + framed(b"\x91\x02")):
+        assert value == [1]
+        break
+    assert list(frames.feed(b"")) == [[2]]

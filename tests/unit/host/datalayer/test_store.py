@@ -154,12 +154,16 @@ def test_an_equal_upsert_is_a_no_op() -> None:
 def test_changed_metadata_keeps_row_and_membership_but_not_the_epoch() -> None:
     store = store_of("a", "b")
     store.update_metrics("default/b", Metrics(waiting=1.0), 1.0)
-    first = store.publish(1.0)
-    assert store.upsert(endpoint("b", port=9000))
+    first, labelled = store.publish(1.0), dataclasses.replace(endpoint("b"), labels={"zone": "x"})
+    assert store.upsert(labelled)
     second = store.publish(1.0)
     assert (second.epoch, second.membership) == (first.epoch + 1, first.membership)
-    assert second.endpoints[1] == endpoint("b", port=9000)
+    assert second.endpoints[1] == labelled
     assert second.columns["endpoint.waiting"][1] == 1.0
+    assert store.upsert(endpoint("b", port=9000))
+    third = store.publish(1.0)
+    assert (third.epoch, third.membership) == (first.epoch + 2, first.membership)
+    assert third.endpoints[1] == endpoint("b", port=9000)
 
 
 def test_membership_changes_when_ids_do() -> None:
@@ -277,3 +281,67 @@ def test_five_thousand_endpoints_keep_their_values_while_the_store_grows() -> No
     assert snapshot.rows == 5000
     assert snapshot.columns["endpoint.waiting"].tolist() == list(map(float, range(5000)))
     assert snapshot.columns["endpoint.in_flight_tokens"].tolist() == list(range(5000))
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {"address": "10.0.0.2"},
+        {"port": 1},
+        {"metrics_host": "10.0.0.1:9"},
+        {"node_address": "10.1.0.1"},
+        {"scheme": "https"},
+    ],
+)
+def test_an_endpoint_that_moves_is_as_unknown_as_one_that_comes(moved: dict[str, object]) -> None:
+    store, events = store_of("a", "b"), []
+    store.declare_attributes({"gpus": "i64"})
+    store.update_metrics("default/a", Metrics(3.0, 2.0, 0.5, 100, 16, 10, 4.0, {"x": 0}, {}, "m", "vllm"), 1.0)
+    store.put_attributes("default/a", {"gpus": 4, "zone": "x"}, 1.0)
+    store.record_scrape_failure("default/a", "refused")
+    store.set_availability("default/a", healthy=0.0, slow_start=0.5, admits=False)
+    store.ledger.started("default/a")
+    live = store.endpoint("default/a")
+    store.publish(1.0)
+    store.subscribe(events.append)
+    elsewhere = dataclasses.replace(endpoint("a"), **moved)  # type: ignore[arg-type]
+    store.upsert(elsewhere)
+    assert events == [Upsert(elsewhere)]
+    snapshot = store.publish(2.0)
+    fresh = store_of("a", "b")
+    fresh.declare_attributes({"gpus": "i64"})
+    fresh.ledger.started("default/a")
+    as_new = fresh.publish(2.0)
+    assert snapshot.columns.keys() == as_new.columns.keys()
+    for name, column in as_new.columns.items():
+        assert np.array_equal(snapshot.columns[name], column, equal_nan=column.dtype == np.float32), name
+    assert snapshot.facts == as_new.facts
+    assert snapshot.live.tolist() == [True, True]
+    assert live is not None
+    assert store.endpoint("default/a") is live
+    assert (live.metrics, live.attributes.keys()) == (Metrics(), ())
+    assert store.scrape_status("default/a") == fresh.scrape_status("default/a")
+
+
+def test_an_endpoint_that_is_labelled_anew_is_known_as_before() -> None:
+    store = store_of("a")
+    store.update_metrics("default/a", Metrics(waiting=3.0), 1.0)
+    store.set_availability("default/a", healthy=0.0, slow_start=0.5, admits=False)
+    store.upsert(dataclasses.replace(endpoint("a"), labels={"zone": "x"}))
+    snapshot = store.publish(1.0)
+    assert snapshot.columns["endpoint.waiting"][0] == 3.0
+    assert not snapshot.live[0]
+
+
+def test_look_gives_an_endpoint_as_it_is_and_none_that_takes_nothing() -> None:
+    store, decided = store_of("a", "b"), endpoint("a")
+    assert store.look(decided) == decided
+    moved = endpoint("a", 9)
+    store.upsert(moved)
+    assert store.look(decided) == moved
+    store.override("default/a", state=EndpointState.CORDONED, weight=None)
+    assert store.look(decided) is None
+    store.override("default/a", state=None, weight=None)
+    assert store.look(decided) == moved
+    store.delete("default/a")
+    assert store.look(decided) is None

@@ -46,7 +46,7 @@ class LikeDicts(RuleBasedStateMachine):
     def upsert(self, name: str, port: int, weight: float) -> None:
         metadata = EndpointMetadata(name, name, "10.0.0.1", port, weight=weight)
         self.store.upsert(metadata)
-        if name in self.known:
+        if name in self.known and self.known[name].metadata.port == port:
             self.known[name].metadata = metadata
         else:
             self.known[name] = Known(metadata)

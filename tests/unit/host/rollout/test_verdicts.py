@@ -377,3 +377,26 @@ def test_equal_generations_are_rolled_back_in_less_than_one_of_a_hundred_rollout
 def test_regression_is_found_and_named(live: Side, candidate: Side, figure: str) -> None:
     found = [rollout(live, candidate, per_s=1000.0, batch=4.0, seed=seed) for seed in range(20)]
     assert [(f.ruling, f.figure) for f in found] == [(Ruling.FAIL, figure)] * 20
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "untold", "ruling"),
+    [
+        (30.0, 0, Ruling.PASS),
+        (30.0, 1, Ruling.WAIT),
+        (299.9, 1, Ruling.WAIT),
+        (300.0, 1, Ruling.FAIL),
+        (300.0, 0, Ruling.PASS),
+    ],
+)
+def test_guard_waits_for_discoveries_that_have_not_told_everything_and_then_fails(
+    elapsed_s: float, untold: int, ruling: Ruling
+) -> None:
+    policy = GuardPolicy(calls=0)
+    found = guard_verdict(policy, elapsed_s=elapsed_s, before=calls(0), candidate=calls(0), untold=untold)
+    assert (found.ruling, found.figure == "untold") == (ruling, untold > 0)
+
+
+def test_failed_calls_of_a_discovery_that_tells_nothing_break_the_guard_before_its_end() -> None:
+    found = guard_verdict(GuardPolicy(calls=0), elapsed_s=40.0, before=calls(0), candidate=calls(2, misses=2), untold=1)
+    assert (found.ruling, found.figure) == (Ruling.FAIL, "failures")

@@ -311,6 +311,7 @@ class Bay:
                 headers=headers,
                 body=prompt.encode(),
                 payload=payloads[index] if index < len(payloads) else {"model": "m", "prompt": prompt},
+                avoid=frozenset(map(str, fields.get("avoid", ()))),  # type: ignore[call-overload]  # ids
             )
             self.requests.append(request)
             self.router.decide(request, future.set_result)

@@ -277,3 +277,29 @@ def test_endpoints_that_are_all_live_are_made_candidates_once_a_snapshot(in_loop
         assert bay.router._all_live is not shared
 
     in_loop(body)
+
+
+class Counted(dict[str, int]):
+    """Rows by id that counts how often it is asked."""
+
+    asked = 0
+
+    def get(self, *args: object) -> int | None:  # type: ignore[override]
+        self.asked += 1
+        return super().get(*args)  # type: ignore[arg-type]
+
+
+def test_who_is_out_is_looked_up_once_for_a_snapshot_and_again_when_others_are(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        admission = with_admission(bay, out="ab")
+        bay.publish()
+        rows = Counted(bay.store.snapshot.row_of)
+        bay.store.snapshot = replace(bay.store.snapshot, row_of=rows)
+        assert set(await bay.names(20)) == {"c"}
+        assert rows.asked == 2
+        bay.store.set_availability("default/c", healthy=0.0, slow_start=1.0, admits=False)
+        bay.store.publish(2.0)
+        admission.ejected = [f"default/{one}" for one in "abc"]
+        assert set(await bay.names(60)) == {"a", "b", "c"}
+
+    in_loop(body)

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 Call = tuple[int, tuple[str, ...]]
 """Which of SNAPSHOTS the cycle took, and the columns that the call needs."""
 
-COLUMN_SETS = ((), ("endpoint.waiting",), ("endpoint.running", "endpoint.waiting"))
+NOBODY_MAKES = "attribute.nobody_makes"
+COLUMN_SETS = (
+    (),
+    ("endpoint.waiting",),
+    ("endpoint.running", "endpoint.waiting"),
+    (NOBODY_MAKES,),
+    (NOBODY_MAKES, "endpoint.waiting"),
+)
 
 
 class Tally:
@@ -54,7 +61,7 @@ async def _call(calls: Sequence[Call]) -> None:
         assert held.rows == snapshot.rows
         for name in columns:
             assert held.columns is not None, (index, columns)
-            assert held.columns[name] == snapshot.column_bytes(name)
+            assert held.columns.get(name) == (snapshot.column_bytes(name) if name != NOBODY_MAKES else None)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(SNAPSHOTS) - 1), st.sampled_from(COLUMN_SETS)), max_size=12))
@@ -65,3 +72,7 @@ def test_any_order_of_calls_finds_its_columns_held_or_sent(calls: list[Call]) ->
 def test_a_call_without_columns_on_an_older_snapshot_does_not_lose_the_newer_ones_columns() -> None:
     waiting = COLUMN_SETS[1]
     asyncio.run(_call([(0, waiting), (1, waiting), (0, ()), (1, waiting)]))
+
+
+def test_a_type_that_reads_only_what_nobody_makes_is_answered_in_an_epoch_that_another_call_began() -> None:
+    asyncio.run(_call([(0, ()), (0, (NOBODY_MAKES,)), (0, (NOBODY_MAKES,)), (1, ()), (1, (NOBODY_MAKES,))]))

@@ -157,6 +157,21 @@ def test_larger_share_keeps_whom_a_smaller_one_had(request_id: str, salt: str, o
     assert in_canary(request_id, salt, larger) or not in_canary(request_id, salt, smaller)
 
 
+def test_request_that_goes_elsewhere_counts_once_for_its_arm(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE, b=IDLE)
+        plan, _ = start(bay, Version())
+        bay.router.publish(plan, canary=CanaryPlan(start(bay, Version())[0], 1.0, "s"))
+        (first,) = await bay.decide()
+        (second,) = await bay.decide(avoid=[first.endpoint.id])
+        assert second.endpoint != first.endpoint
+        bay.router.outcome(second, failed=False, ttft_s=None)
+        arms = bay.router.arms("s")
+        assert (arms.canary.requests, arms.canary.ended) == (1, 1)
+
+    in_loop(body)
+
+
 def test_arms_count_requests_refusals_degradations_and_reported_ends(in_loop: Callable) -> None:
     async def body(bay) -> None:
         bay.endpoints(a=IDLE, b=IDLE)

@@ -426,3 +426,19 @@ def test_a_process_is_passed_so_many_areas_and_no_more() -> None:
         assert sum(len(added) for added, _ in world.process.shares) == MAX_AREAS_PASSED
 
     in_loop(body)
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten_and_who_asks_again_is_served() -> None:
+    def body() -> None:
+        world = World()
+        world.call(world.snapshots[-1], MANY, lambda: None)
+        world.process.acknowledge()
+        there = set(world.shared._wanted)
+        assert len(there) > 1
+        world.shared.keep({group_of(FEW[0])})
+        assert set(world.shared._wanted) == {group_of(FEW[0])}
+        world.call(world.publish(), MANY, lambda: None)
+        world.process.acknowledge()
+        assert set(world.shared._wanted) == there
+
+    in_loop(body)

@@ -27,6 +27,7 @@ class Flow:
         self.came = came
         self.done = done
         self.cancelled = False
+        self.keeps_on = False
         self._data = bytearray()
 
     def tell(self, *records: object) -> None:
@@ -46,8 +47,11 @@ class Flow:
         return data
 
     def cancel(self) -> None:
-        self.cancelled = True
+        """Give it up, unless it is to keep on until `done` is called."""
+        is_first, self.cancelled = not self.cancelled, True
         self._data.clear()
+        if is_first and not self.keeps_on:
+            self.done(PluginFault("CANCELLED", "it was given up"))
 
 
 class Client:
@@ -61,8 +65,12 @@ class Client:
         self.hold: anyio.Event | None = None
         self.flows: list[Flow] = []
         self.asked = anyio.Event()
+        self.reply_limits: list[int | None] = []
 
-    async def control_call(self, method: int, args: Sequence[Any], *, deadline_s: float) -> object:
+    async def control_call(
+        self, method: int, args: Sequence[Any], *, deadline_s: float, reply_limit_bytes: int | None = None
+    ) -> object:
+        self.reply_limits.append(reply_limit_bytes)
         if self.fault is not None:
             raise self.fault
         self.calls.append([method, *args])

@@ -11,7 +11,9 @@ from hotbay.config.data_types import ObjectKind
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata, Metrics
 from hotbay.datalayer.exposition import Sample
 from hotbay.datalayer.extraction import MetricsPage
-from hotbay.datalayer.remote.calls import MAX_DELIVERIES, MAX_IN_FLIGHT, RefCalls
+from hotbay.datalayer.remote import calls as calls_module
+from hotbay.datalayer.remote.budget import MAX_ENDPOINT_BYTES, reply_limit
+from hotbay.datalayer.remote.calls import MAX_DELIVERIES, MAX_WAITING, PER_THREAD, RefCalls
 from hotbay.datalayer.remote.extractors import (
     RemoteEndpointSource,
     RemoteEventExtractor,
@@ -19,7 +21,7 @@ from hotbay.datalayer.remote.extractors import (
     RemoteSource,
 )
 from hotbay.datalayer.sources.source import EndpointNews, EventType, ObjectEvent
-from hotbay.errors import CapacityError, HostError, PluginFault
+from hotbay.errors import CapacityError, HostError, InputError, PluginFault
 from hotbay.rpc.faults import UnsendableError
 from hotbay_sdk.protocol import DataDeclaration, Method, TypeDeclaration
 
@@ -106,28 +108,112 @@ async def test_payload_that_fits_into_no_frame_is_no_fault_of_the_plugin(bay: An
     assert bay.outcomes == []
 
 
-async def test_polls_of_one_ref_under_way_are_bounded(bay: Any) -> None:
-    client, remote = bay.swap(), RemoteExtractor("t", "json", calls_of(bay))
+def taking(concurrency: int) -> TypeDeclaration:
+    return TypeDeclaration("t", ("extract",), concurrency=concurrency, data=DataDeclaration("json", (), {"a": "f32"}))
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_no_more_polls_are_put_to_a_type_than_it_works_at_and_the_others_have_their_turn(
+    bay: Any, concurrency: int
+) -> None:
+    bay.go_live(bay.process(taking(concurrency)))
+    client, calls = bay.live.generation.client, calls_of(bay)
+    remote, most = RemoteExtractor("t", "json", calls), PER_THREAD * concurrency
     client.hold = anyio.Event()
     async with anyio.create_task_group() as group:
         asked = Asked(group)
-        for _ in range(MAX_IN_FLIGHT + 1):
+        for _ in range(256):
             asked.begin(lambda: remote.extract({}, Endpoint(A)))
-        await soon(lambda: asked.ended)
-        assert asked.ended == ["RESOURCE_EXHAUSTED"]
-        assert len(client.calls) == bay.live.generation.leases == MAX_IN_FLIGHT
+        await anyio.wait_all_tasks_blocked()
+        assert len(client.calls) == bay.live.generation.leases == most
         client.hold.set()
-    assert bay.live.generation.leases == 0
-    assert asked.ended.count({}) == MAX_IN_FLIGHT
+    assert (len(client.calls), asked.ended, calls.skipped) == (256, [{}] * 256, 0)
+    assert (bay.live.generation.leases, calls._in_flight) == (0, 0)
+
+
+async def test_poll_whose_turn_does_not_come_is_skipped_and_no_failure_of_anybody(
+    bay: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_module, "TURN_S", 0.01)
+    bay.go_live(bay.process(taking(1)))
+    client, calls = bay.live.generation.client, calls_of(bay)
+    remote = RemoteExtractor("t", "json", calls)
+    client.hold = anyio.Event()
+    async with anyio.create_task_group() as group:
+        asked = Asked(group)
+        for _ in range(256):
+            asked.begin(lambda: remote.extract({}, Endpoint(A)))
+        await soon(lambda: len(asked.ended) == 256 - PER_THREAD)
+        assert (asked.ended, calls.skipped) == ([{}] * (256 - PER_THREAD), 256 - PER_THREAD)
+        client.hold.set()
+    assert bay.outcomes == [(1, "extract", "")] * PER_THREAD
+    assert await remote.extract({}, Endpoint(A)) == {}
+
+
+async def test_poll_that_is_cancelled_while_it_waits_gives_its_turn_on(bay: Any) -> None:
+    bay.go_live(bay.process(taking(1)))
+    client, calls = bay.live.generation.client, calls_of(bay)
+    remote = RemoteExtractor("t", "json", calls)
+    client.hold = anyio.Event()
+    async with anyio.create_task_group() as group:
+        asked = Asked(group)
+        for _ in range(PER_THREAD):
+            asked.begin(lambda: remote.extract({}, Endpoint(A)))
+        await anyio.wait_all_tasks_blocked()
+        async with anyio.create_task_group() as waiting:
+            Asked(waiting).begin(lambda: remote.extract({}, Endpoint(A)))
+            await anyio.wait_all_tasks_blocked()
+            waiting.cancel_scope.cancel()
+        client.hold.set()
+    assert (calls._in_flight, len(calls._turns), len(client.calls)) == (0, 0, PER_THREAD)
 
 
 @pytest.mark.parametrize(("point", "payload"), [("score", "endpoint"), ("extract", "json")])
-async def test_type_that_is_something_else_fails_before_it_is_asked(bay: Any, point: str, payload: str) -> None:
+async def test_ref_that_never_was_what_is_asked_for_is_the_operators_and_counts_against_nobody(
+    bay: Any, point: str, payload: str
+) -> None:
     client = bay.swap()
     calls = RefCalls("ref", point, bay, bay, payload=payload)
-    with pytest.raises(PluginFault, match="its type 't' answers extract, source of endpoint"):
+    with pytest.raises(InputError, match="its type 't' answers extract, source of endpoint"):
         await calls.ask(Method.POLL_EXTRACT, lambda _: [], lambda found, _: found)
-    assert (client.calls, bay.outcomes) == ([], [(1, point, "INVALID_PACKAGE")])
+    assert (client.calls, bay.outcomes) == ([], [])
+
+
+async def test_version_that_is_something_else_than_the_one_before_fails_before_it_is_asked(bay: Any) -> None:
+    bay.swap()
+    calls = RefCalls("ref", "extract", bay, bay, payload="endpoint")
+    await calls.ask(Method.POLL_EXTRACT, lambda _: [], lambda found, _: found)
+    bay.go_live(bay.process(taking(1)))
+    with pytest.raises(PluginFault, match="answers extract of json"):
+        await calls.ask(Method.POLL_EXTRACT, lambda _: [], lambda found, _: found)
+    assert (bay.live.generation.client.calls, bay.outcomes[1:]) == ([], [(2, "extract", "INVALID_PACKAGE")])
+
+
+async def test_attributes_of_one_endpoint_are_bounded_and_a_reply_by_what_is_declared(bay: Any) -> None:
+    kinds = {f"v{number}": "value" for number in range(6)}
+    declared = TypeDeclaration("t", ("extract",), data=DataDeclaration("json", (), kinds))
+    bay.go_live(bay.process(declared))
+    client, remote = bay.live.generation.client, RemoteExtractor("t", "json", calls_of(bay))
+    large = "x" * (60 << 10)
+    for number in range(4):
+        client.answers.append({f"v{number}": large})
+        await remote.extract({}, Endpoint(A))
+    client.answers.extend([{"v4": large}, {"v0": None}, {"v4": large}])
+    with pytest.raises(PluginFault, match=f"at most {MAX_ENDPOINT_BYTES} bytes"):
+        await remote.extract({}, Endpoint(A))
+    for _ in range(2):
+        await remote.extract({}, Endpoint(A))
+    assert [code for _, _, code in bay.outcomes] == ["", "", "", "", "BAD_RESULT", "", ""]
+    assert set(client.reply_limits) == {reply_limit(kinds)}
+
+
+async def test_attribute_that_is_anothers_is_left_out(bay: Any) -> None:
+    client = bay.swap()
+    client.answers.append({"a": 1.0, "n": 2})
+    remote = RemoteExtractor("t", "json", calls_of(bay))
+    remote.taken = {"a": "other"}
+    assert await remote.extract({}, Endpoint(A)) == {"n": 2}
+    assert remote.columns == {"n": "i64"}
 
 
 # -- events --------------------------------------------------------------------------------------
@@ -216,6 +302,59 @@ async def test_what_the_plugin_itself_raises_is_its_answer(bay: Any, answer: Hos
         await remote.extract_event(NEWS)
     assert await remote.extract_event(NEWS) == {}
     assert numbers_of(client) == [1, 2]
+
+
+async def test_answer_of_a_process_that_is_ending_counts_and_its_event_is_not_told_twice(bay: Any) -> None:
+    client, remote = bay.swap(), extractor_of(bay)
+    live = bay.live
+    client.answers.append(PluginFault("PLUGIN_ERROR", "no"))
+    client.hold = anyio.Event()
+    async with anyio.create_task_group() as group:
+        asked = Asked(group)
+        asked.begin(lambda: remote.extract_event(NEWS))
+        await client.asked.wait()
+        successor = bay.swap()
+
+        async def answer_and_die(*_: object, **__: object) -> object:
+            client.fault = PluginFault("CRASHED", "it ended")
+            raise PluginFault("PLUGIN_ERROR", "no")
+
+        bay.live = live
+        client.control_call = answer_and_die
+        asked.begin(lambda: remote.extract_event(NEWS))
+        client.hold.set()
+        await soon(lambda: len(asked.ended) == 2)
+    assert (asked.ended, successor.calls) == (["PLUGIN_ERROR", "PLUGIN_ERROR"], [])
+
+
+async def test_events_that_wait_for_their_turn_are_bounded(bay: Any) -> None:
+    client, remote = bay.swap(), extractor_of(bay)
+    client.hold = anyio.Event()
+    async with anyio.create_task_group() as group:
+        asked = Asked(group)
+        for _ in range(MAX_WAITING + 1):
+            asked.begin(lambda: remote.extract_event(NEWS))
+        await soon(lambda: asked.ended)
+        await anyio.wait_all_tasks_blocked()
+        assert (asked.ended, remote.deliveries.given_up) == (["RESOURCE_EXHAUSTED"], 1)
+        client.hold.set()
+    assert (asked.ended.count({}), len(client.calls)) == (MAX_WAITING, MAX_WAITING)
+
+
+async def test_time_for_which_an_event_waits_is_one_whichever_processes_die_of_it(bay: Any) -> None:
+    remote = extractor_of(bay)
+    remote.deliveries._hold_s = 0.05
+    client = bay.swap()
+    client.hold = anyio.Event()
+    async with anyio.create_task_group() as group:
+        asked = Asked(group)
+        asked.begin(lambda: remote.extract_event(NEWS))
+        await client.asked.wait()
+        await anyio.sleep(0.06)  # the time that the event may wait is over while it is with a process
+        remote.deliveries._hold_s = float("inf")
+        client.die()
+        await soon(lambda: asked.ended)
+    assert asked.ended == ["UNAVAILABLE"]
 
 
 async def test_event_to_a_handle_that_was_made_anew_goes_to_the_new_one(bay: Any) -> None:

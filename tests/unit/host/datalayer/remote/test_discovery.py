@@ -2,13 +2,23 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from hotbay.datalayer.discovery.session import DiscoverySession, TooManyEndpointsError
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.remote.discovery import MAX_ENDPOINTS, RECORDS_AT_ONCE, SETTLE_S, RemoteDiscovery
+from hotbay.datalayer.remote.discovery import (
+    READY_S,
+    RECORDS_A_TURN,
+    RECORDS_AT_ONCE,
+    RECORDS_PER_S,
+    SETTLE_S,
+    RemoteDiscovery,
+)
+from hotbay.datalayer.remote.succession import MAX_ENDPOINTS
 from hotbay.errors import Problem
 
 pytestmark = pytest.mark.anyio
@@ -24,6 +34,7 @@ class Notifier:
         self.told: list[str] = []
         self.problems: tuple[Problem, ...] = ()
         self.tasks: set[int] = set()
+        self.is_full = False
 
     @property
     def held(self) -> Mapping[str, EndpointMetadata]:
@@ -31,6 +42,8 @@ class Notifier:
 
     def upsert(self, endpoint: EndpointMetadata) -> None:
         self._enter()
+        if self.is_full:
+            raise TooManyEndpointsError
         self.pool[endpoint.id] = endpoint
         self.told.append(f"+{endpoint.name}")
 
@@ -114,11 +127,11 @@ async def test_nothing_is_ready_before_a_process_has_told_everything(bay: Any) -
         assert not it.discovery.ready.is_set()
         client = await it.swap()
         await it.tell(client, *up("a", "b"))
-        assert (it.notifier.names, it.discovery.ready.is_set()) == ("ab", False)
+        assert (it.notifier.names, it.discovery.ready.is_set()) == ("", False)
         await it.tell(client, READY)
         assert it.discovery.ready.is_set()
         await it.tell(client, *up("c"), *gone("a"))
-        assert (it.notifier.names, it.notifier.told) == ("bc", ["+a", "+b", "=ab", "+c", "-a"])
+        assert (it.notifier.names, it.notifier.told) == ("bc", ["=ab", "+c", "-a"])
 
 
 async def test_no_endpoint_at_all_is_ready_too(bay: Any) -> None:
@@ -263,7 +276,7 @@ async def test_run_that_tells_no_records_is_ended_and_what_was_told_stays(bay: A
 async def test_more_endpoints_than_a_pool_has_end_the_run(bay: Any) -> None:
     async with running(bay) as it:
         client = await it.swap()
-        await it.tell(client, *up(*(f"e{n}" for n in range(MAX_ENDPOINTS))))
+        await it.tell(client, *up(*(f"e{n}" for n in range(MAX_ENDPOINTS))), READY)
         assert (len(it.notifier.pool), bay.outcomes) == (MAX_ENDPOINTS, [])
         await it.tell(client, *up("more"))
         assert bay.outcomes == [(1, "discover", "BAD_RESULT")]
@@ -272,11 +285,11 @@ async def test_more_endpoints_than_a_pool_has_end_the_run(bay: Any) -> None:
 async def test_plugin_that_tells_without_end_is_read_at_a_pace(bay: Any) -> None:
     async with running(bay) as it:
         client = await it.swap()
-        client.flows[0].tell(*gone(*["a"] * (RECORDS_AT_ONCE + 500)), *up("late"))
+        client.flows[0].tell(READY, *gone(*["a"] * (RECORDS_AT_ONCE + int(RECORDS_PER_S))), *up("late"))
         with anyio.move_on_after(0.5):
             await it.settle()
         assert it.notifier.names == ""
-        bay.now += 1.0
+        bay.now += 2.0
         with anyio.fail_after(WAIT_S):
             while it.notifier.names != "late":
                 await anyio.lowlevel.checkpoint()
@@ -306,3 +319,156 @@ async def test_process_that_has_to_go_before_its_successor_comes_is_not_kept(bay
         assert live.generation.leases == 0
         await it.tell(client, *up("b"))
         assert it.notifier.names == "ab", "what it tells on its way out is heard"
+
+
+async def test_others_have_their_turn_while_much_is_taken(bay: Any) -> None:
+    taken: list[int] = []
+
+    async def watch() -> None:
+        while len(it.notifier.told) < 20 * RECORDS_A_TURN:
+            taken.append(len(it.notifier.told))
+            await anyio.lowlevel.checkpoint()
+
+    async with running(bay) as it:
+        client = await it.swap()
+        client.flows[-1].tell(READY, *up(*map(str, range(20 * RECORDS_A_TURN))))
+        with anyio.fail_after(WAIT_S):
+            await watch()
+    assert max(after - before for before, after in pairwise(taken)) <= RECORDS_A_TURN
+    assert len(set(taken)) >= 20
+
+
+async def test_version_that_does_not_tell_everything_is_told_of_and_counts_as_failing_until_it_does(bay: Any) -> None:
+    async with running(bay) as it:
+        old = await it.swap()
+        await it.tell(old, *up("a"), READY)
+        assert bay.live.generation.untold == set()
+        new = await it.swap()
+        candidate = bay.live.generation
+        await it.tell(new, *up("b"))
+        await it.later(READY_S - 0.1)
+        assert (bay.outcomes, it.notifier.problems, candidate.untold) == ([], (), {"ref"})
+        await it.later(0.2)
+        assert bay.outcomes == [(2, "discover", "DEADLINE_EXCEEDED")]
+        assert ["has not told everything" in problem.message for problem in it.notifier.problems] == [True]
+        await it.later(READY_S)
+        assert (len(bay.outcomes), it.notifier.names) == (2, "a")
+        await it.tell(new, READY)
+        assert (it.notifier.names, it.notifier.problems, candidate.untold) == ("b", (), set())
+
+
+async def test_version_that_is_taken_back_leaves_no_mark_and_no_problem(bay: Any) -> None:
+    async with running(bay) as it:
+        old = await it.swap()
+        old_live = bay.live
+        await it.tell(old, *up("a"), READY)
+        await it.swap()
+        candidate = bay.live.generation
+        await it.later(READY_S)
+        await it.go_live(old_live)
+        assert (candidate.untold, old_live.generation.untold, it.notifier.problems) == (set(), set(), ())
+
+
+async def test_version_whose_run_ends_is_marked_until_another_one_told_everything(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        client.flows[0].done(None)
+        await it.settle()
+        assert bay.live.generation.untold == {"ref"}
+        await it.later(1.0)
+        await it.tell(client, READY)
+        assert bay.live.generation.untold == set()
+        client.flows[1].done(None)
+        await it.settle()
+    assert bay.live.generation.untold == set(), "a host that does not ask any more waits for nobody"
+
+
+async def test_run_is_not_begun_again_at_a_process_that_is_still_in_the_one_before(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, READY)
+        client.flows[0].keeps_on = True
+        client.flows[0].tell_bytes(b"\xff\xff\xff\xff")
+        await it.settle()
+        await it.later(1.0)
+        assert (client.flows[0].cancelled, len(client.flows)) == (True, 1)
+        client.flows[0].done(None)
+        await it.settle()
+        assert len(client.flows) == 2
+
+
+async def test_nothing_is_left_at_a_process_that_was_followed(bay: Any) -> None:
+    for _ in range(3):
+        async with running(bay) as it:
+            client = await it.swap() if bay.live is None else bay.live.generation.client
+            await it.tell(client, READY)
+    assert bay.live.generation._told_to_go == []
+
+
+async def test_each_run_has_an_allowance_of_its_own(bay: Any) -> None:
+    async with running(bay) as it:
+        old = await it.swap()
+        await it.tell(old, *up("a"), READY)
+        old.flows[0].tell(*gone(*["x"] * (RECORDS_AT_ONCE + 10)))
+        with anyio.move_on_after(0.5):
+            await it.settle()
+        new = bay.swap()
+        with anyio.fail_after(WAIT_S):
+            while not new.flows:
+                await anyio.lowlevel.checkpoint()
+            new.flows[0].tell(*up("b"), READY)
+            while it.notifier.names != "b":
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_records_that_are_refused_cost_more(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        client.flows[0].tell(READY, *up(*["a"] * (RECORDS_AT_ONCE // 10), address="nowhere"), *up("late"))
+        with anyio.move_on_after(0.5):
+            await it.settle()
+        assert it.notifier.names == ""
+
+
+class Full(Notifier):
+    """What is in force is kept by a session, as in a host."""
+
+    def __init__(self, earlier: int) -> None:
+        super().__init__()
+        names = [f"old{n}" for n in range(earlier)]
+        left = {f"default/{n}": EndpointMetadata(f"default/{n}", n, "10.0.0.1", 1) for n in names}
+        self.session = DiscoverySession(left)
+        self.ready = anyio.Event()
+
+    @property
+    def held(self) -> Mapping[str, EndpointMetadata]:
+        return self.session.held
+
+    def replace(self, endpoints: tuple[EndpointMetadata, ...]) -> None:
+        if self.ready.is_set():
+            self.session.sync()
+        self.session.replace(endpoints)
+        self.told.append("=")
+
+
+@pytest.mark.parametrize("earlier", [0, MAX_ENDPOINTS])
+async def test_pool_whose_names_are_all_others_than_before_is_ready_however_large_it_is(bay: Any, earlier: int) -> None:
+    it = Running(bay)
+    it.notifier = full = Full(earlier)
+    full.ready = it.discovery.ready
+    async with anyio.create_task_group() as group:
+        group.start_soon(it.discovery.run, full)
+        await it.settle()
+        client = await it.swap()
+        await it.tell(client, *up(*(f"e{n}" for n in range(MAX_ENDPOINTS))), READY)
+        assert (it.discovery.ready.is_set(), bay.outcomes, len(full.held)) == (True, [], MAX_ENDPOINTS)
+        group.cancel_scope.cancel()
+
+
+async def test_endpoints_that_do_not_fit_are_the_plugins_failure(bay: Any) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, *up("a"), READY)
+        it.notifier.is_full = True
+        await it.tell(client, *up("b"))
+        assert bay.outcomes == [(1, "discover", "BAD_RESULT")]

@@ -13,7 +13,16 @@ from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState, Metrics
 from hotbay.datalayer.exposition import Sample
 from hotbay.datalayer.extraction import MetricsPage
 from hotbay.datalayer.remote.payloads import payload_to_wire
-from hotbay.datalayer.remote.records import MAX_RECORD_BYTES, Gone, Named, Record, RecordReader, Refused, Told
+from hotbay.datalayer.remote.records import (
+    MAX_RECORD_BYTES,
+    Gone,
+    Named,
+    Record,
+    RecordReader,
+    Refused,
+    Told,
+    listens_on,
+)
 from hotbay.datalayer.remote.results import MAX_ENDPOINTS_OF_EVENT, read_attributes, read_of_endpoints
 from hotbay.datalayer.remote.wire_events import (
     columns_of,
@@ -214,6 +223,67 @@ def test_an_endpoint_is_held_to_the_rules_of_files(change: dict[str, object], en
     (found,) = read(packed(["upsert", {**ENTRY, **change}]))
     assert isinstance(found, Refused)
     assert (found.endpoint_id, found.problem.place) == (endpoint_id, None)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "::ffff:169.254.169.254",
+        "fe80::1",
+        "fd00:ec2::254",
+        "100.100.100.200",
+        "0.0.0.0",
+        "::",
+        "224.0.0.1",
+        "ff02::1",
+        "255.255.255.255",
+    ],
+)
+def test_plugin_names_no_address_that_is_no_model_servers_anywhere(address: str) -> None:
+    bracketed = f"[{address}]" if ":" in address else address
+    for field, value in (("address", address), ("metricsHost", f"{bracketed}:80"), ("nodeAddress", address)):
+        (found,) = read(packed(["upsert", {**ENTRY, field: value}]))
+        assert isinstance(found, Refused)
+        assert found.endpoint_id == "default/a"
+        assert (found.problem.path or "").endswith(field)
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "port", "is_own"),
+    [
+        ("127.0.0.1", "127.0.0.1", 8080, True),
+        ("127.0.0.1", "127.0.0.1", 8000, False),
+        ("localhost", "::1", 8080, True),
+        ("0.0.0.0", "127.0.0.2", 8080, True),
+        ("::", "::ffff:127.0.0.1", 8080, True),
+        ("10.0.0.5", "10.0.0.5", 8080, True),
+        ("10.0.0.5", "127.0.0.1", 8080, False),
+    ],
+)
+def test_plugin_does_not_name_its_own_host_as_a_model_server(host: str, address: str, port: int, is_own: bool) -> None:
+    reader = RecordReader("it", listens_on(host, 8080))
+    (found,) = reader.feed(packed(["upsert", {**ENTRY, "address": address, "port": port}]))
+    assert isinstance(found, Refused) is is_own
+
+
+def test_record_costs_by_its_length_and_by_being_refused() -> None:
+    reader = RecordReader("it")
+    large = {**ENTRY, "labels": {"a": "x" * 1024}}
+    records = reader.feed(packed(["upsert", dict(ENTRY)], ["upsert", large], ["upsert", {}]))
+    assert [reader.cost for _ in records] == [1, 3, 11]
+
+
+@pytest.mark.parametrize("count", [256, 257])
+def test_labels_are_bounded_in_number(count: int) -> None:
+    (found,) = read(packed(["upsert", {**ENTRY, "labels": {f"l{n}": "" for n in range(count)}}]))
+    assert isinstance(found, Named) is (count == 256)
+
+
+def test_of_labels_that_are_all_wrong_the_first_one_is_told() -> None:
+    (found,) = read(packed(["upsert", {**ENTRY, "labels": {f"l{n}": n for n in range(200)}}]))
+    assert isinstance(found, Refused)
+    assert (found.endpoint_id, found.problem.path) == ("default/a", "endpoints[0].labels.l0")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.remote.records import Gone, Named, Record, Refused, Told
-from hotbay.datalayer.remote.succession import MAX_REFUSED, Drop, Put, Replace, Run, Step, Succession
+from hotbay.datalayer.remote.succession import MAX_ENDPOINTS, MAX_REFUSED, Drop, Put, Replace, Run, Step, Succession
 from hotbay.errors import Problem
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,13 +50,24 @@ class Pool:
         return set(self.held)
 
 
-def test_first_run_is_heard_at_once() -> None:
+def test_first_run_is_heard_when_it_has_told_everything() -> None:
     pool = Pool()
     run = pool.begin()
     pool.take(run, Named(endpoint("a")), Named(endpoint("b")), Gone("a"))
-    assert pool.ids == {"b"}
+    assert pool.ids == set()
     pool.take(run, Told(), Named(endpoint("c")))
     assert pool.ids == {"b", "c"}
+
+
+def test_take_over_puts_no_more_in_force_than_there_may_be() -> None:
+    pool = Pool()
+    old = pool.begin()
+    pool.take(old, Told())
+    new = pool.begin()
+    pool.take(new, *(Named(endpoint(f"n{n}")) for n in range(MAX_ENDPOINTS - 1)))
+    pool.take(old, *(Named(endpoint(f"o{n}")) for n in range(2)), Named(endpoint("n0", 0.5)))
+    pool.take(new, Told())
+    assert (len(pool.held), pool.held["n0"].weight) == (MAX_ENDPOINTS, 0.5)
 
 
 def test_successor_takes_over_in_one_step_when_it_has_told_everything() -> None:

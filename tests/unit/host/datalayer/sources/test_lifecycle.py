@@ -212,6 +212,78 @@ async def test_what_an_extractor_says_of_an_endpoint_is_written(kit, counts, sto
     assert store.endpoint(A.id).attributes.get("role") == "decode"
 
 
+async def hanging(kit, store, counts, change, most_waiting):
+    """What a source hears that hangs in its first event while `change` happens, and how many events wait then."""
+    heard, told, goes_on = kit.hears("x"), anyio.Event(), anyio.Event()
+
+    async def found(event):
+        told.set()
+        await goes_on.wait()
+        return {}
+
+    heard.found = found
+    collectors = SourceCollectors(
+        store, (), tick_s=0.05, now=time.monotonic, counts=counts, background=Background(), step_s=60.0
+    )
+    watched = [WatchedSource(kit.watched(), (heard,))]
+    lifecycle = Lifecycle(
+        store, collectors, watched, now=time.monotonic, counts=counts, step_s=60.0, most_waiting=most_waiting
+    )
+    async with anyio.create_task_group() as group:
+        await group.start(lifecycle.run)
+        store.upsert(A)
+        await told.wait()
+        change()
+        waiting = len(lifecycle._waiting)
+        goes_on.set()
+        store.upsert(EndpointMetadata("n/last", "last", "10.0.0.9", 1))
+        await counts.until(lambda: heard.seen[-1].endpoint.id == "n/last")
+        group.cancel_scope.cancel()
+    return told_of(heard), waiting
+
+
+def told_of(heard):
+    return [(event.type, event.endpoint.id, event.endpoint.port) for event in heard.seen]
+
+
+async def test_while_a_source_hangs_the_newest_event_of_each_endpoint_waits(kit, counts, store):
+    z = EndpointMetadata("n/z", "z", "10.0.0.3", 1)
+
+    def change():
+        for port in range(1, 1001):
+            store.upsert(dataclasses.replace(z, port=port))
+        store.delete(A.id)
+
+    seen, waiting = await hanging(kit, store, counts, change, most_waiting=10)
+    assert waiting <= 11
+    assert seen[0] == (ADD, A.id, A.port)
+    assert seen[-2:] == [(DELETE, A.id, A.port), (ADD, "n/last", 1)]
+    assert (ADD, "n/z", 1000) in seen
+    assert counts.seen["event", "e", "superseded"] == 1003 - len(seen)
+
+
+async def test_endpoints_that_went_before_a_source_heard_of_them_are_passed_over_and_leave_nothing(kit, counts, store):
+    def change():
+        for number in range(1000):
+            store.upsert(EndpointMetadata(f"n/{number}", str(number), "10.0.0.3", 1))
+            store.delete(f"n/{number}")
+
+    seen, waiting = await hanging(kit, store, counts, change, most_waiting=10)
+    assert waiting <= 11
+    assert len(seen) <= 13
+
+
+async def test_up_to_the_bound_every_event_is_told(kit, counts, store):
+    def change():
+        for port in range(1, 10):
+            store.upsert(dataclasses.replace(A, port=port))
+
+    seen, waiting = await hanging(kit, store, counts, change, most_waiting=10)
+    assert waiting == 9
+    assert [port for _, _, port in seen] == [A.port, *range(1, 10), 1]
+    assert not counts.seen["event", "e", "superseded"]
+
+
 @given(CHANGES)
 def test_whatever_happens_events_are_those_of_the_store_in_its_order(changes):
     anyio.run(_follows, changes, backend_options={"use_uvloop": True})

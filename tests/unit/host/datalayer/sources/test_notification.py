@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from hotbay.config.data_types import ObjectKind
-from hotbay.datalayer.attributes import AttributeRefusedError
+from hotbay.datalayer.attributes import AttributeMap, AttributeRefusedError
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.sources import event_attributes
-from hotbay.datalayer.sources.event_attributes import EventAttributes, TooManyEndpointsError
+from hotbay.datalayer.sources.event_attributes import EventAttributes, TooManyAttributesError
 from hotbay.datalayer.sources.notification import Notifications, NotifiedSource
 from hotbay.datalayer.sources.source import EventType, ObjectEvent
 from hotbay.datalayer.store import EndpointStore
@@ -21,7 +21,13 @@ from hypothesis import strategies as st
 POD = ObjectKind("", "v1", "Pod")
 A = EndpointMetadata("n/a", "a", "10.0.0.1", 8000)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["put", "come", "go"]), st.sampled_from("ab"), st.sampled_from([1, 2, None])), max_size=12
+    st.tuples(
+        st.sampled_from(["put", "come", "go"]),
+        st.sampled_from("ab"),
+        st.sampled_from([1, 2, None]),
+        st.sampled_from("xy"),
+    ),
+    max_size=12,
 )
 
 pytestmark = pytest.mark.anyio
@@ -192,10 +198,10 @@ def test_an_endpoint_always_has_what_was_said_last(steps):
     attributes = EventAttributes(store, now=time.monotonic)
     attributes.follow()
     said = {}
-    for what, name, value in steps:
+    for what, name, value, by in steps:
         endpoint = EndpointMetadata(f"n/{name}", name, "10.0.0.1", 8000)
         if what == "put":
-            attributes.put({endpoint.id: {"v": value}})
+            attributes.of(by).put({endpoint.id: {"v": value}})
             said[endpoint.id] = value
         elif what == "come":
             store.upsert(endpoint)
@@ -209,17 +215,87 @@ def test_what_is_refused_changes_nothing():
     store = EndpointStore()
     store.upsert(A)
     attributes = EventAttributes(store, now=time.monotonic)
-    attributes.put({"n/a": {"v": 1}})
+    attributes.follow()
+    attributes.of("x").put({"n/a": {"v": 1}})
     with pytest.raises(AttributeRefusedError):
-        attributes.put({"n/a": {"v": 2}, "n/b": {"v": object()}})
+        attributes.of("x").put({"n/a": {"v": 2}, "n/b": {"v": object()}})
     assert store.endpoint("n/a").attributes.get("v") == 1
 
 
-def test_attributes_of_so_many_endpoints_are_kept_and_no_more(monkeypatch):
+def kept_of(attributes, store, *names):
+    """What endpoints that come now have of `v`."""
+    for name in names:
+        store.upsert(EndpointMetadata(f"n/{name}", name, "10.0.0.1", 8000))
+    return {name: store.endpoint(f"n/{name}").attributes.get("v") for name in names}
+
+
+def test_an_extractor_that_invents_endpoints_costs_no_other_anything(monkeypatch):
     monkeypatch.setattr(event_attributes, "MAX_KEPT_ENDPOINTS", 2)
-    attributes = EventAttributes(EndpointStore(), now=time.monotonic)
-    attributes.put({"n/a": {"v": 1}, "n/b": {"v": 1}})
-    with pytest.raises(TooManyEndpointsError, match="at most 2"):
-        attributes.put({"n/c": {"v": 1}})
-    attributes.put({"n/a": {"v": None}})
-    attributes.put({"n/c": {"v": 1}})
+    store = EndpointStore()
+    attributes = EventAttributes(store, now=time.monotonic)
+    attributes.follow()
+    attributes.of("good").put({"n/a": {"v": 1}})
+    for number in range(10):
+        attributes.of("bad").put({f"n/{number}": {"v": number}})
+    attributes.of("good").put({"n/b": {"v": 2}})
+    assert (attributes.of("bad").evicted, attributes.of("good").evicted) == (8, 0)
+    assert kept_of(attributes, store, "a", "b", "7", "8", "9") == {"a": 1, "b": 2, "7": None, "8": 8, "9": 9}
+
+
+def test_endpoints_that_are_not_there_are_forgotten_first_those_that_went_the_longest_ago(monkeypatch):
+    monkeypatch.setattr(event_attributes, "MAX_KEPT_ENDPOINTS", 3)
+    store = EndpointStore()
+    attributes = EventAttributes(store, now=time.monotonic)
+    attributes.follow()
+    kept_of(attributes, store, "a", "b", "c")
+    assert attributes.of("x").put({f"n/{name}": {"v": 1} for name in "abc"}) == 0
+    store.delete("n/b")
+    store.delete("n/a")
+    assert attributes.of("x").put({"n/d": {"v": 1}}) == 1
+    assert kept_of(attributes, store, "a", "b") == {"a": 1, "b": None}
+    assert store.endpoint("n/c").attributes.get("v") == 1
+
+
+def test_an_endpoint_that_moves_has_what_was_said_of_it():
+    store = EndpointStore()
+    store.upsert(A)
+    attributes = EventAttributes(store, now=time.monotonic)
+    attributes.follow()
+    attributes.of("x").put({A.id: {"v": 1}})
+    for moved in (dataclasses.replace(A, port=8001), dataclasses.replace(A, address="10.0.0.9")):
+        store.upsert(moved)
+        assert store.endpoint(A.id).attributes.get("v") == 1
+
+
+def test_bytes_are_bounded_on_both_sides(monkeypatch):
+    store = EndpointStore()
+    store.upsert(A)
+    attributes = EventAttributes(store, now=time.monotonic)
+    attributes.follow()
+    one = AttributeMap()
+    one.put("v", "x" * 1000)
+    monkeypatch.setattr(event_attributes, "MAX_KEPT_BYTES", 2 * one.size_bytes())
+    x = attributes.of("x")
+    assert x.put({"n/a": {"v": "a" * 1000}, "n/b": {"v": "b" * 1000}}) == 0
+    assert x.put({"n/c": {"v": "c" * 1000}}) == 1
+    assert x.put({"n/a": {"v": "a" * 1001}}) == 1
+    store.upsert(EndpointMetadata("n/d", "d", "10.0.0.2", 8000))
+    with pytest.raises(TooManyAttributesError, match="x: expected attributes of at most"):
+        x.put({"n/d": {"v": "d" * 1000}})
+    assert store.endpoint("n/d").attributes.get("v") is None
+    assert x.put({"n/d": {"v": "d" * 999}}) == 0
+
+
+async def test_what_was_forgotten_is_counted(kit, counts, store, monkeypatch):
+    monkeypatch.setattr(event_attributes, "MAX_KEPT_ENDPOINTS", 1)
+    source, heard = kit.told(), kit.hears("x", POD)
+
+    async def found(seen):
+        return {seen.key: {"v": 1}}
+
+    heard.found = found
+    async with notifying(store, counts, NotifiedSource(source, (heard,))):
+        for name in "abc":
+            await source.emit(event(f"n/{name}"))
+    assert counts.seen["event", source.name, "forgotten"] == 2
+    assert not [what for what in counts.seen if what[0] == "extract"]

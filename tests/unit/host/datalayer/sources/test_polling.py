@@ -87,6 +87,17 @@ async def test_the_first_poll_is_at_once_and_extractors_run_in_order(kit, counts
     assert store.endpoint(B.id).attributes.keys() == ()
 
 
+async def test_endpoints_that_come_together_are_not_asked_together(kit, counts, store):
+    source = kit.polled()
+    phase = {A.id: 0.0, B.id: 0.5}.__getitem__
+    async with collecting(store, [PolledSource(source)], counts, phase=phase) as (collectors, group):
+        collectors.start(group, A)
+        collectors.start(group, B)
+        await anyio.wait_all_tasks_blocked()
+        assert source.asked == [A]
+        await counts.until(lambda: source.asked == [A, B])
+
+
 async def test_metrics_of_an_extractor_are_metrics_of_the_endpoint(kit, counts, store):
     source, reader = kit.polled(), kit.reads("x")
 
