@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotbay_sdk import _bits
+from hotbay_sdk import _bits, _lazy
 from hotbay_sdk._columns import Columns, DataColumns, Fields
 from hotbay_sdk._errors import CallFailedError
 from hotbay_sdk._instances import Instance, refused
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hotbay_sdk._areas import Area
+    from hotbay_sdk._tables import HeldTables
     from hotbay_sdk.protocol.values import Value
 
     Copied = tuple[int, frozenset[str], Mapping[str, bytes]]
@@ -27,10 +28,11 @@ NO_READS: frozenset[str] = frozenset()
 class HeldView:
     """An endpoint view. `columns` is None where the host sent none and none were held.
 
-    `shared` are the columns that were copied out of areas: area → (stamp, declared names, columns).
+    `shared` are the columns that were copied out of areas: area → (stamp, declared names, columns). `tables` are the side
+    tables that a call brought last.
     """
 
-    __slots__ = ("_by_type", "columns", "epoch", "ids", "live", "membership", "rows", "shared")
+    __slots__ = ("_by_type", "columns", "epoch", "ids", "live", "membership", "rows", "shared", "tables")
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class HeldView:
         live: int,
         columns: Mapping[str, bytes] | None,
         shared: Mapping[int, Copied] = NO_COPIES,
+        tables: HeldTables | None = None,
     ) -> None:
         self.epoch = epoch
         self.membership = membership
@@ -48,16 +51,20 @@ class HeldView:
         self.live = live
         self.columns = columns
         self.shared = shared
+        self.tables = tables
         self._by_type: dict[str, Columns] = {}
 
     def columns_of(self, instance: Instance) -> Columns:
-        """What an instance's type may read; UNAVAILABLE when the host has to send the columns again."""
-        name = instance.spec.name
-        columns = self._by_type.get(name)
+        """What an instance's type may read; UNAVAILABLE when the host has to send the columns or side tables again."""
+        spec = instance.spec
+        columns = self._by_type.get(spec.name)
         if columns is None:
-            if self.columns is None and any(map(is_column, instance.spec.reads)):
+            if self.columns is None and any(map(is_column, spec.reads)):
                 raise _not_held("columns", f"epoch {self.epoch}")
-            columns = self._by_type[name] = Columns(self.columns or {}, self.rows, instance.spec.reads, name)
+            if spec.tables and (self.tables is None or not self.tables.has(spec.tables)):
+                raise _not_held("tables", f"epoch {self.epoch}")
+            columns = Columns(self.columns or {}, self.rows, spec.reads, spec.name, self.tables)
+            self._by_type[spec.name] = columns
         return columns
 
 
@@ -68,11 +75,14 @@ def take_view(
 
     `areas`: those that the process was passed, of which the columns among `reads` are copied.
     """
-    epoch, rows, membership, sent_ids, columns, places = View.from_wire(value)
+    epoch, rows, membership, sent_ids, columns, places, told = View.from_wire(value)
     known = held if held is not None and held.membership == membership else None
     current = known if known is not None and known.epoch == epoch else None
+    tables = None if held is None else held.tables
+    if told is not None and (tables is None or told != [tables.version, None]):
+        tables = _tables(told, tables, rows)
     # A map without any is an answer: the host has none of the columns that it was asked for.
-    if current is not None and columns is None and places is None:
+    if current is not None and columns is None and places is None and tables is current.tables:
         return current
     ids: Sequence[str]
     if sent_ids is not None:
@@ -93,7 +103,15 @@ def take_view(
             columns.update(copied)
     if current is not None and current.columns and columns is not None:
         columns = {**current.columns, **columns}
-    return HeldView(epoch, membership, ids, live, columns, shared)
+    return HeldView(epoch, membership, ids, live, columns, shared, tables)
+
+
+def _tables(told: Value, held: HeldTables | None, rows: int) -> HeldTables:
+    """The side tables of a call; `held` itself where nothing is new."""
+    taken = _lazy.take_tables(told, held, rows)
+    if taken is None:
+        raise _not_held("tables", "this version")
+    return taken
 
 
 def _check_lengths(columns: Mapping[str, bytes], rows: int) -> None:

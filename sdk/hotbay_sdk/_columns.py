@@ -1,4 +1,4 @@
-"""The columns of a call that one type may read, cast when first read.
+"""The columns and side tables of a call that one type may read, cast when first read.
 
 Lookups are plain dict lookups after the first. Only what the type declares can be read; a declared
 column that the host does not have reads as unknown: NaN or -1, None for a request field.
@@ -7,12 +7,20 @@ column that the host does not have reads as unknown: NaN or -1, None for a reque
 from __future__ import annotations
 
 from hotbay_sdk._errors import UndeclaredReadError
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, INT64_SUFFIX, PROMPT_HASHES, REQUEST_SCOPE, is_column
+from hotbay_sdk.protocol.calls import (
+    COLUMN_FORMATS,
+    INT64_SUFFIX,
+    PROMPT_HASHES,
+    REQUEST_SCOPE,
+    SIDE_TABLES,
+    is_column,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hotbay_sdk._tables import HeldTables, Table
     from hotbay_sdk.protocol.values import Value
 
 _UNKNOWN = {"f": b"\x00\x00\xc0\x7f", "q": b"\xff" * 8}
@@ -20,19 +28,38 @@ _UNKNOWN = {"f": b"\x00\x00\xc0\x7f", "q": b"\xff" * 8}
 
 
 class Columns(dict[str, "memoryview[float]"]):
-    """The endpoint columns that one type may read, cast when first read."""
+    """The endpoint columns that one type may read, cast when first read; `table` finds its side tables."""
 
-    __slots__ = ("_declared", "_raw", "_rows", "_type_name")
+    __slots__ = ("_declared", "_raw", "_rows", "_tables", "_type_name")
 
-    def __init__(self, raw: Mapping[str, bytes], rows: int, declared: frozenset[str], type_name: str) -> None:
+    def __init__(
+        self,
+        raw: Mapping[str, bytes],
+        rows: int,
+        declared: frozenset[str],
+        type_name: str,
+        tables: HeldTables | None = None,
+    ) -> None:
         super().__init__()
         self._raw = raw
         self._rows = rows
         self._declared = declared
         self._type_name = type_name
+        self._tables = tables
+
+    def table(self, name: str) -> Table:
+        """A declared side table."""
+        if name not in SIDE_TABLES:
+            raise ValueError(f"{name} is no side table; those are {', '.join(SIDE_TABLES)}")
+        if name not in self._declared:
+            raise UndeclaredReadError(name, self._type_name)
+        assert self._tables is not None, "a view is completed before a type sees it"
+        return self._tables.by_name[name]
 
     def __missing__(self, name: str) -> memoryview[float]:
         """Cast a declared column."""
+        if name in SIDE_TABLES and name in self._declared:
+            raise ValueError(f"{name} is no column of numbers: read it with Endpoints.table, or of one Endpoint")
         if name not in self._declared or not is_column(name):
             raise UndeclaredReadError(name, self._type_name)
         code, raw = self._found(name)

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from hotbay_sdk._host_calls import HostCalls
     from hotbay_sdk._instances import Instance, Section
     from hotbay_sdk._state import Exporter
+    from hotbay_sdk._tables import HeldTables
     from hotbay_sdk._workers import WorkerPool
     from hotbay_sdk.protocol.events import CallReceived, NoticeReceived
     from hotbay_sdk.protocol.handshake import DataDeclaration
+    from hotbay_sdk.protocol.values import Value
 
 MAX_TRACEBACK_CHARS = 16 * 1024
 
@@ -177,6 +179,13 @@ def areas() -> Areas:
     from hotbay_sdk._areas import Areas  # mmap: only for processes that are passed some
 
     return Areas()
+
+
+def take_tables(told: Value, held: HeldTables | None, rows: int) -> HeldTables | None:
+    """The side tables of a call, None if they are not held."""
+    from hotbay_sdk._tables import take  # only for processes that read some
+
+    return take(told, held, rows)
 
 
 def attribute_of(entrypoint: str) -> object:

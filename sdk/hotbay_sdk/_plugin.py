@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hotbay_sdk import _lazy
 from hotbay_sdk._points import DATA_POINTS, POINTS
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS, SIDE_TABLES
 from hotbay_sdk.protocol.handshake import MAX_CONCURRENCY, NO_DATA, TypeDeclaration, is_attribute_name
 
 TYPE_CHECKING = False
@@ -28,7 +28,8 @@ _CO_COROUTINE = 0x80
 class PluginType:
     """One plugin type as declared. `methods` maps a point to the method that answers it.
 
-    `wants_hashes`: instances must say in which blocks prompts are hashed for them.
+    `tables`: the side tables among its `reads`. `wants_hashes`: instances must say in which blocks prompts are hashed for
+    them.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class PluginType:
         "parameters",
         "produces",
         "reads",
+        "tables",
         "wants_hashes",
     )
 
@@ -59,6 +61,7 @@ class PluginType:
         self.parameters = parameters
         self.name = declaration.type
         self.reads = frozenset(declaration.reads)
+        self.tables = self.reads.intersection(SIDE_TABLES)
         self.consumes = frozenset(declaration.consumes)
         self.wants_hashes = PROMPT_HASHES in self.reads
         names = {name for group in methods.values() for name in group} | {"check_ready", "close"}
@@ -99,8 +102,9 @@ class Plugin:
 
         Args:
             name: the type that operators write, unique in the package.
-            reads: endpoint columns and request fields that cross to the type, such as `endpoint.waiting`,
-                `attribute.queue_time_p50` of an extractor, `request.prompt` and `request.headers[x-session]`.
+            reads: endpoint columns, side tables and request fields that cross to the type, such as `endpoint.waiting`,
+                `attribute.queue_time_p50` of an extractor, `endpoint.labels`, `request.prompt` and
+                `request.headers[x-session]`.
             consumes: data columns of other types that cross to it, as `Key.field`.
             produces: data columns that it makes, each with its scope: `"row"` (one number for each
                 endpoint) or `"request"` (one number).
@@ -254,10 +258,10 @@ def _checked_reads(reads: Iterable[str], where: str) -> tuple[str, ...]:
     for name in reads:
         if name.startswith(_HEADER_PREFIX) and name.endswith("]") and len(name) > len(_HEADER_PREFIX) + 1:
             checked.append(name.lower())
-        elif name in COLUMN_FORMATS or name in REQUEST_FIELDS or _is_attribute(name):
+        elif name in COLUMN_FORMATS or name in SIDE_TABLES or name in REQUEST_FIELDS or _is_attribute(name):
             checked.append(name)
         else:
-            known = [*COLUMN_FORMATS, *REQUEST_FIELDS, "attribute.NAME", "request.headers[NAME]"]
+            known = [*COLUMN_FORMATS, *SIDE_TABLES, *REQUEST_FIELDS, "attribute.NAME", "request.headers[NAME]"]
             likely = _lazy.nearest(name, known)
             hint = f", did you mean {likely}?" if likely else f"; known are {', '.join(sorted(known))}"
             raise ValueError(f"{where}: reads names {name}, which does not exist{hint}")

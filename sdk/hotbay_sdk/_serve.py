@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hotbay_sdk.protocol.events import Event
 
 SDK_VERSION = "0.1.0"
-FEATURES = ("host_calls", "output_areas", "shared_snapshots", "state")
+FEATURES = ("host_calls", "output_areas", "shared_snapshots", "side_tables", "state")
 """What this end does beside the first form of version 1."""
 SIGQUIT = 3
 """Asks for the stacks of all threads in the log, as of other languages' processes; `signal` would import enum."""

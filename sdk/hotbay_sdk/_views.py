@@ -10,15 +10,20 @@ from __future__ import annotations
 from itertools import compress
 
 from hotbay_sdk import _bits
-from hotbay_sdk.protocol.calls import PROMPT_HASHES
+from hotbay_sdk.protocol.calls import PROMPT_HASHES, UNKNOWN_CODE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import MappingProxyType
     from typing import Any
 
     from hotbay_sdk._columns import Columns, DataColumns, Fields
     from hotbay_sdk.protocol.values import Value
+else:
+    MappingProxyType = type(type.__dict__)  # as `types` itself finds it
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Request:
@@ -208,6 +213,22 @@ class Endpoints:
         """
         return self._columns[name]
 
+    def table(self, name: str) -> tuple[Sequence[Any], memoryview[Any]]:
+        """A declared side table: its different values, and one code a row, format `I`.
+
+        A code is the place of the row's value; 0xFFFFFFFF stands for a free row and for what is not known. Values are
+        texts or maps, as those of `Endpoint`. What depends on the value alone is worked out once for each value.
+
+        Args:
+            name: such as `endpoint.labels`.
+
+        Raises:
+            UndeclaredReadError: the type does not list it in `reads`.
+            ValueError: there is no side table of this name.
+        """
+        table = self._columns.table(name)
+        return table.values, table.codes
+
     def mask(self, index: int = 0) -> bytes:
         """Candidate rows of one request of the call: one byte per row, 1 for a candidate, else 0.
 
@@ -248,7 +269,7 @@ class Endpoints:
 
 
 class Endpoint:
-    """One row of the endpoint view, for one request. Unknown values are NaN, whole numbers -1."""
+    """One row of the endpoint view, for one request. Unknown values are NaN, whole numbers -1, texts and maps empty."""
 
     __slots__ = ("_columns", "_endpoints", "row")
 
@@ -360,6 +381,53 @@ class Endpoint:
     def slow_start(self) -> float:
         """Share of full traffic that a new endpoint should get, 0 to 1."""
         return self._columns["endpoint.slow_start"][self.row]
+
+    def _known(self, name: str) -> Any:
+        table = self._columns.table(name)
+        code = table.codes[self.row]
+        return None if code == UNKNOWN_CODE else table.values[code]
+
+    def _text(self, name: str) -> str:
+        text: str | None = self._known(name)
+        return text or ""
+
+    def _models(self, name: str) -> Mapping[str, int]:
+        models: Mapping[str, int] | None = self._known(name)
+        return _NOTHING if models is None else models
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What discovery says of the endpoint, by name (`endpoint.labels`)."""
+        labels: Mapping[str, str] | None = self._known("endpoint.labels")
+        return _NOTHING if labels is None else labels
+
+    @property
+    def active_models(self) -> Mapping[str, int]:
+        """LoRA adapters that the engine has loaded, with requests of each where it says (`endpoint.active_models`).
+
+        Empty also where it is not known: in `Endpoints.table` that has a code of its own.
+        """
+        return self._models("endpoint.active_models")
+
+    @property
+    def waiting_models(self) -> Mapping[str, int]:
+        """LoRA adapters that requests wait for, as `active_models` (`endpoint.waiting_models`)."""
+        return self._models("endpoint.waiting_models")
+
+    @property
+    def model(self) -> str:
+        """The model that the engine serves, empty where it is not known (`endpoint.model`)."""
+        return self._text("endpoint.model")
+
+    @property
+    def engine(self) -> str:
+        """Which engine it is, as metrics pages tell: `vllm` for example; empty where it is not known (`endpoint.engine`)."""
+        return self._text("endpoint.engine")
+
+    @property
+    def role(self) -> str:
+        """Its label `llm-d.ai/role`, such as `prefill` or `decode`, empty where it has none (`endpoint.role`)."""
+        return self._text("endpoint.role")
 
 
 class ScoredEndpoint(Endpoint):

@@ -13,6 +13,7 @@ from hotbay_sdk._context import Host
 from hotbay_sdk._data_harness import DataHarness
 from hotbay_sdk._dispatch import Dispatcher, answer
 from hotbay_sdk._errors import HostCallError, ParameterError
+from hotbay_sdk._figures import EndpointFigures, view_of
 from hotbay_sdk._plugin import Plugin, PluginType
 from hotbay_sdk.protocol.calls import (
     POINT_FILTER,
@@ -22,7 +23,6 @@ from hotbay_sdk.protocol.calls import (
     REQUEST_SCOPE,
     is_column,
     mask_bytes,
-    written_column,
 )
 from hotbay_sdk.protocol.connection import Connection
 from hotbay_sdk.protocol.control import Role
@@ -31,10 +31,6 @@ from hotbay_sdk.protocol.messages import METHODS, CallError, ErrorCode, Executed
 from hotbay_sdk.protocol.values import Value, check_value
 
 __all__ = ["EndpointFigures", "HostAnswers", "PluginCallError", "PluginHarness", "RequestFields"]
-
-EndpointFigures: TypeAlias = Mapping[str, Mapping[str, float]]
-"""Endpoint id → column → figure; `waiting` is short for `endpoint.waiting`. What is left out is unknown. An attribute's
-column, `attribute.NAME`, is of int64 if all of its figures are whole numbers."""
 
 RequestFields: TypeAlias = Mapping[str, object]
 """Field → value; `model` is short for `request.model`. `headers` is a map of lower-case names,
@@ -411,14 +407,7 @@ class PluginHarness(DataHarness):
 
     def _view(self, ref: _Ref, endpoints: EndpointFigures) -> list[object]:
         self._epoch += 1
-        columns: dict[str, bytes] = {}
-        for column in filter(is_column, ref.spec.reads):
-            short = column.removeprefix("endpoint.")
-            given = [figures.get(short, figures.get(column)) for figures in endpoints.values()]
-            written = written_column(column, given)
-            if written is not None:
-                columns[written[0]] = _packed(written[1], given)
-        return [self._epoch, len(endpoints), self._epoch, list(endpoints), columns]
+        return view_of(self._epoch, endpoints, ref.spec)
 
     def _requests(
         self, ref: _Ref, requests: Sequence[RequestFields], data: Mapping[str, Sequence[float]] | None
@@ -428,7 +417,7 @@ class PluginHarness(DataHarness):
                 if name != "headers" and f"request.{name.removeprefix('request.')}" not in REQUEST_FIELDS:
                     raise ValueError(f"{name} is no field of a request")
         fields: dict[str, list[object]] = {}
-        for name in (name for name in ref.spec.reads if not is_column(name)):
+        for name in (name for name in ref.spec.reads - ref.spec.tables if not is_column(name)):
             wire_name = f"{name}/{ref.block_tokens}" if name == PROMPT_HASHES else name
             fields[wire_name] = [_field(request, name) for request in requests]
         sent = {
@@ -437,12 +426,6 @@ class PluginHarness(DataHarness):
             if name.removesuffix(REQUEST_SCOPE) in ref.spec.consumes
         }
         return [len(requests), [int(DEADLINE_S * 1e6)] * len(requests), None, fields, sent]
-
-
-def _packed(code: str, figures: Sequence[float | None]) -> bytes:
-    if code == "q":
-        return array("q", [-1 if figure is None else int(figure) for figure in figures]).tobytes()
-    return array("f", [math.nan if figure is None else figure for figure in figures]).tobytes()
 
 
 def _field(request: RequestFields, name: str) -> object:

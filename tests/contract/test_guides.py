@@ -52,7 +52,7 @@ def test_author_guide_tests_pass_on_the_readme_plugin(monkeypatch: pytest.Monkey
 
 
 def test_author_guide_example_of_state_is_taken_over():
-    _, state, *_ = blocks("docs/author-guide.md")
+    (state,) = [block for block in blocks("docs/author-guide.md") if "state_versions" in block]
     plugin = hotbay_sdk.Plugin("guide")
     names: dict[str, object] = {**vars(hotbay_sdk), "json": json, "Iterable": Iterable, "plugin": plugin}
     exec(compile(f"from __future__ import annotations\n{state}", "author-guide.md", "exec"), names)
@@ -63,6 +63,21 @@ def test_author_guide_example_of_state_is_taken_over():
         new_one.configure("mine", "remembering-scorer")
         assert new_one.state_of("mine") == "imported"
         assert new_one.score("mine", {"a": {}, "b": {}}) == [{"a": 0.5, "b": 1.0}]
+
+
+def test_author_guide_examples_of_side_tables_keep_the_same():
+    plugin = hotbay_sdk.Plugin("guide")
+    names: dict[str, object] = {**vars(hotbay_sdk), "plugin": plugin}
+    examples = [block for block in blocks("docs/author-guide.md") if "endpoint.labels" in block]
+    for block in examples:
+        exec(compile(f"from __future__ import annotations\n{block}", "author-guide.md", "exec"), names)
+    assert len(examples) == len(plugin.declarations) == 2
+    endpoints = {"a": {"labels": {"tier": "gold"}}, "b": {"labels": {"tier": "silver"}}, "c": {}}
+    with PluginHarness(plugin) as harness:
+        for declared in plugin.declarations:
+            harness.configure("tier", declared.type)
+            kept = harness.keep("tier", endpoints, [{"headers": {"x-tier": "gold"}}, {}])
+            assert kept == [["a", "c"], ["a", "b", "c"]], declared.type
 
 
 def test_author_guide_examples_of_the_data_layer_work(tmp_path: Path):

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hotbay_sdk._batch import take_view
+from hotbay_sdk._columns import Columns
+from hotbay_sdk._errors import CallFailedError
 from hotbay_sdk.protocol import (
     METHODS,
     Armed,
@@ -46,7 +49,8 @@ from hotbay_sdk.protocol import (
     ViolationFound,
     Welcome,
 )
-from hotbay_sdk.protocol.calls import Requests, View
+from hotbay_sdk.protocol.calls import SIDE_TABLES, UNKNOWN_CODE, Requests, View
+from hotbay_sdk.protocol.tables import encode_table
 
 FOLDER = Path(__file__).parent / "vectors"
 METHOD_IDS = {spec.name: int(spec.method) for spec in METHODS.values()}
@@ -210,6 +214,37 @@ def test_views_and_requests_are_read_from_the_arguments() -> None:
     assert Requests.from_wire(requests).fields == {"request.model": ["m"]}
     assert View.from_wire(view).areas is None
     assert View.from_wire(VECTORS["run_shared"]["message"]["args"][1]).areas == [[3, 2, 9], [4, 0, 7]]
+
+
+def test_side_tables_are_read_from_the_views_that_name_them() -> None:
+    held = None
+    rows = []
+    for name in ("run_tables", "run_tables_added", "run_tables_held"):
+        held = take_view(VECTORS[name]["message"]["args"][1], held)
+        assert held.tables is not None
+        read = Columns({}, held.rows, frozenset(SIDE_TABLES), "t", held.tables)
+        table = read.table("endpoint.active_models")
+        assert len(held.tables.by_name) == len(SIDE_TABLES)
+        rows.append([None if code == UNKNOWN_CODE else dict(table.values[code]) for code in table.codes])
+    assert rows == [[{"x": 2}, None, {}], [{"x": 3}, None, {}], [{"x": 3}, None, {}]]
+    with pytest.raises(CallFailedError) as failed:
+        take_view(VECTORS["run_tables_held"]["message"]["args"][1], None)
+    assert failed.value.error.details == {"missing": "tables"}
+
+
+def test_the_vector_of_all_side_tables_is_what_is_encoded() -> None:
+    told = View.from_wire(VECTORS["run_tables"]["message"]["args"][1]).tables
+    assert told is not None
+    labels = {"zone": "a"}
+    rows = {
+        "endpoint.labels": [labels, None, labels],
+        "endpoint.active_models": [{"x": 2}, None, {}],
+        "endpoint.waiting_models": [None, None, None],
+        "endpoint.model": ["m", None, "m"],
+        "endpoint.engine": ["vllm", None, "sglang"],
+        "endpoint.role": ["", None, ""],
+    }
+    assert told == [4, {name: encode_table(name, rows[name]) for name in SIDE_TABLES}]
 
 
 def test_every_frame_type_and_every_method_has_a_vector() -> None:

@@ -11,10 +11,11 @@ from typing import Final, TypeAlias
 
 from hotbay_sdk.protocol import CallError, MalformedMessageError, TypeDeclaration, Value
 from hotbay_sdk.protocol.calls import REQUEST_SCOPE, mask_bytes, written_column
+from hotbay_sdk.protocol.tables import LABELS, ROLE, ROLE_LABEL, RowValue, encode_table
 
 from hotbay.authoring.inputs import TOTAL, EndpointRow
 from hotbay.errors import PluginFault
-from hotbay.scheduling.fields import is_column, request_field, wire_fields
+from hotbay.scheduling.fields import is_column, is_table, request_field, wire_fields
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["Batch", "Row", "picked", "produced", "row_errors", "scored", "survivors"]
@@ -51,7 +52,12 @@ class Batch:
             if written is not None:
                 columns[written[0]] = _packed(written[1], given)
         ids: list[Value] = [*self.ids]
-        return [EPOCH, len(ids), EPOCH, ids, columns]
+        view: list[Value] = [EPOCH, len(ids), EPOCH, ids, columns]
+        tables: dict[str, Value] = {
+            name: encode_table(name, [_row_value(row, name) for row in self.endpoints])
+            for name in filter(is_table, self.declaration.reads)
+        }
+        return [*view, None, [EPOCH, tables]] if tables else view
 
     def mask(self) -> bytes | None:
         """One row of bits for all requests."""
@@ -74,6 +80,14 @@ class Batch:
             if any(name in row.figures for row in self.endpoints)
         }
         return [len(self.requests), [], None, fields, data]
+
+
+def _row_value(row: EndpointRow, name: str) -> RowValue | None:
+    """What a host would say: labels are always known, and the role is one of them."""
+    if name == ROLE and name not in row.facts:
+        labels = row.facts.get(LABELS, {})
+        return str(labels.get(ROLE_LABEL, "")) if isinstance(labels, Mapping) else ""
+    return row.facts.get(name, {} if name == LABELS else None)
 
 
 def _packed(code: str, values: Sequence[float | None]) -> bytes:

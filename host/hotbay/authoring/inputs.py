@@ -3,19 +3,21 @@
 A request is the body of an OpenAI request, as a client would send it: what a plugin sees of it is computed as the host
 computes it. A list of bodies is a batch. Endpoints are a map from id to figures, and a figure is named as an endpoint
 column, with or without `endpoint.`, `attribute.NAME`, as a data column (`Key.field`), or `total`: what scorers gave, for a picker.
+Beside figures stand `labels` and the other side tables.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, cast
 
 import orjson
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, SIDE_TABLES
+from hotbay_sdk.protocol.tables import MAX_COUNT, RowValue
 
 from hotbay.config.documents import Document, load_document, refuse
 from hotbay.config.wording import described, nearest
 from hotbay.errors import InputError, Place, Problem
-from hotbay.scheduling.fields import is_column
+from hotbay.scheduling.fields import is_column, is_table
 from hotbay.scheduling.request import InferenceRequest
 
 TOTAL: Final = "total"
@@ -36,10 +38,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EndpointRow:
-    """One endpoint; what is not among its figures is unknown."""
+    """One endpoint; what is not among its figures, or its facts, which are those of side tables, is unknown."""
 
     id: str
     figures: Mapping[str, float]
+    facts: Mapping[str, RowValue] = field(default_factory=dict)
 
 
 def read_requests(text: str, *, file: str, headers: Mapping[str, str]) -> tuple[InferenceRequest, ...]:
@@ -88,12 +91,16 @@ def read_endpoints(text: str, *, file: str, data: Sequence[str]) -> tuple[Endpoi
 
 def _row(document: Document, name: str, given: object, data: Sequence[str], problems: list[Problem]) -> EndpointRow:
     figures: dict[str, float] = {}
+    facts: dict[str, RowValue] = {}
     if given is not None and not isinstance(given, dict):
         problems.append(_problem(document, (name,), "figures are a map from name to number", given))
         given = None
     for key, value in (given or {}).items():
-        column = key if is_column(key) or key == TOTAL or key in data else _PREFIX + key
-        if not is_column(column) and column not in data and column != TOTAL:
+        column = key if is_column(key) or is_table(key) or key == TOTAL or key in data else _PREFIX + key
+        if is_table(column):
+            fact = _fact(document, (name, key), SIDE_TABLES[column], value, problems)
+            facts |= {} if fact is None else {column: fact}
+        elif not is_column(column) and column not in data and column != TOTAL:
             problems.append(_unknown(document, (name, key), data))
         elif value is None:
             continue
@@ -103,11 +110,38 @@ def _row(document: Document, name: str, given: object, data: Sequence[str], prob
             problems.append(_problem(document, (name, key), "a count is a whole number", value))
         else:
             figures[column] = value
-    return EndpointRow(name, figures)
+    return EndpointRow(name, figures, facts)
+
+
+_FORMS: Final = {
+    "text": "a text, or null for unknown",
+    "texts": "a map from name to text, or null for none: quote what YAML reads otherwise",
+    "counts": "a map from adapter to number of requests, or null for unknown",
+}
+"""Kind of a side table's value → how it is written."""
+
+
+def _fact(
+    document: Document, path: tuple[str, str], kind: str, value: object, problems: list[Problem]
+) -> RowValue | None:
+    """One row of a side table; None where it is not known, or no value of its kind, which is a problem."""
+    if value is None or _is_fact(kind, value):
+        return cast("RowValue | None", value)
+    problems.append(_problem(document, path, f"{path[1]} is {_FORMS[kind]}", value))
+    return None
+
+
+def _is_fact(kind: str, value: object) -> bool:
+    if kind == "text" or not isinstance(value, dict):
+        return kind == "text" and isinstance(value, str)
+    if kind == "texts":
+        return all(isinstance(text, str) for text in value.values())
+    return all(type(count) is int and 0 <= count <= MAX_COUNT for count in value.values())
 
 
 def _unknown(document: Document, path: tuple[str, str], data: Sequence[str]) -> Problem:
-    known = [*(name.removeprefix(_PREFIX) for name in COLUMN_FORMATS), "attribute.NAME", *data, TOTAL]
+    named = (name.removeprefix(_PREFIX) for name in (*COLUMN_FORMATS, *SIDE_TABLES))
+    known = [*named, "attribute.NAME", *data, TOTAL]
     near = nearest(path[1], known)
     hint = f"Did you mean {near}?" if near else f"Known are {', '.join(known)}."
     return Problem("UNKNOWN_FIELD", "no figure of an endpoint", document.key_place(path), ".".join(path), hint=hint)

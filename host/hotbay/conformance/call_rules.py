@@ -104,13 +104,39 @@ async def what_is_not_held_is_asked_for(stage: Stage) -> None:
     talk = await stage.shared()
     probe = await talk.probe()
     probe.needs_endpoints()
-    epoch = talk.epoch()
-    ids: Value = [f"default/{row}" for row in range(2)]
-    await _missing(talk, probe, [epoch, 2, epoch, None, None], "ids")
+    view = probe.view(Shape(), talk.epoch())
+    await _missing(talk, probe, [*view[:3], None, None, *view[5:]], "ids")
     if probe.columns:
-        epoch = talk.epoch()
-        await _missing(talk, probe, [epoch, 2, epoch, ids, None], "columns")
+        view = probe.view(Shape(), talk.epoch())
+        await _missing(talk, probe, [*view[:4], None, *view[5:]], "columns")
     await talk.ask(probe, Shape())
+
+
+async def tables_are_completed_or_asked_for(stage: Stage) -> None:
+    talk = await stage.shared()
+    probe = await talk.probe()
+    probe.needs_endpoints()
+    if not probe.tables:
+        raise InapplicableError("no type that is called reads side tables")
+    epoch, later = talk.epoch(), talk.epoch()
+    whole = probe.view(Shape(), epoch)
+    ids, columns, told = whole[3], whole[4], whole[6]
+    assert isinstance(told, list)
+    tables = told[1]
+    await _missing(talk, probe, [epoch, 2, epoch, ids, columns, None, [epoch, None]], "tables")
+    await _missing(talk, probe, [epoch, 2, epoch, ids, columns, None, [epoch, tables, later]], "tables")
+    views: tuple[list[Value], ...] = (
+        whole,
+        [epoch, 2, epoch, None, None, None, [epoch, None]],
+        [later, 2, epoch, None, columns, None, [later, {}, epoch]],
+        [later, 2, epoch, None, None, None, [later, None]],
+    )
+    for view in views:
+        stream, frame = talk.peer.calls.connection.start_call(
+            probe.method, probe.arguments(Shape(), 0, view), deadline_us=LONG_US
+        )
+        await talk.peer.calls.write(frame)
+        probe.check(await talk.peer.calls.answer(stream), Shape())
 
 
 async def _missing(talk: Conversation, probe: Probe, view: Value, what: str) -> None:
@@ -248,6 +274,11 @@ RULES: Final = (
     Rule("calls.late", "a call that is late already is not begun", late_calls_are_refused),
     Rule("calls.one-way", "one-way calls are not answered, whatever they say", one_way_calls_are_not_answered),
     Rule("calls.missing", "what a process does not hold of a view it asks for", what_is_not_held_is_asked_for),
+    Rule(
+        "calls.tables",
+        "side tables are completed, or asked for when they are not held",
+        tables_are_completed_or_asked_for,
+    ),
     Rule("handles.stale", "a handle of another generation is STALE_HANDLE", other_generations_are_stale),
     Rule("handles.unknown", "a handle that was never made is an error", unconfigured_handles_are_refused),
     Rule("handles.dropped", "a dropped handle is an error", dropped_handles_are_refused),

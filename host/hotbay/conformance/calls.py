@@ -12,12 +12,14 @@ from hotbay_sdk.protocol.calls import (
     POINT_SCORE,
     PROMPT_HASHES,
     REQUEST_SCOPE,
+    SIDE_TABLES,
     column_format,
     is_column,
     mask_bytes,
     run_reply_limit,
 )
 from hotbay_sdk.protocol.messages import HOT_FRAME_BYTES
+from hotbay_sdk.protocol.tables import RowValue, encode_table
 
 from hotbay.conformance.verdict import BrokenRuleError, InapplicableError, expect, well_formed
 
@@ -48,6 +50,13 @@ _FIELDS: Final[dict[str, Value]] = {
     "request.priority": 0,
     "request.size": 64,
 }
+
+_FACTS: Final[dict[str, RowValue]] = {
+    "texts": {"llm-d.ai/role": "decode", "team": "a"},
+    "counts": {"adapter": 2},
+    "text": "decode",
+}
+"""Kind of a side table's value → one."""
 
 __all__ = ["GENERATION", "KNOWN_POINTS", "UNKNOWN_METHOD", "Probe", "Shape", "choose"]
 
@@ -96,6 +105,10 @@ class Probe:
     def columns(self) -> tuple[str, ...]:
         return tuple(name for name in self.declaration.reads if is_column(name) and not name.endswith(INT64_SUFFIX))
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(name for name in self.declaration.reads if name in SIDE_TABLES)
+
     def batch(self, requests: int) -> int:
         """The largest batch up to `requests` that the method takes."""
         return requests if self.sees_endpoints else 1
@@ -128,7 +141,14 @@ class Probe:
             else struct.pack("<f", 0.5) * shape.rows
             for name in self.columns
         }
-        return [epoch, shape.rows, epoch, ids, columns]
+        whole: list[Value] = [epoch, shape.rows, epoch, ids, columns]
+        if not self.tables:
+            return whole
+        tables: dict[str, Value] = {
+            name: encode_table(name, [_FACTS[SIDE_TABLES[name]] if known else None for known in ids])
+            for name in self.tables
+        }
+        return [*whole, None, [epoch, tables]]
 
     def _requests(self, shape: Shape) -> list[Value]:
         fields: dict[str, Value] = {}
@@ -136,7 +156,7 @@ class Probe:
             if name == PROMPT_HASHES:
                 if self.block_tokens:
                     fields[f"{name}/{self.block_tokens}"] = [struct.pack("<4Q", 1, 2, 3, 4)] * shape.requests
-            elif not is_column(name):
+            elif not is_column(name) and name not in SIDE_TABLES:
                 fields[name] = [_FIELDS.get(name)] * shape.requests
         column = struct.pack("<f", 0.5) * (shape.requests * shape.rows)
         data: dict[str, Value] = dict.fromkeys(self.declaration.consumes, column)

@@ -154,11 +154,15 @@ async def started(spec: LaunchSpec, patience: Patience) -> AsyncIterator[Peer]:
 
 @dataclass(slots=True)
 class Conversation:
-    """A peer that is READY. `parameters` are those of its types, by name, for types that cannot do without."""
+    """A peer that is READY. `parameters` are those of its types, by name, for types that cannot do without.
+
+    `features` are those of its HELLO.
+    """
 
     peer: Peer
     declared: tuple[TypeDeclaration, ...]
     parameters: Mapping[str, Mapping[str, object]]
+    features: frozenset[str] = frozenset()
     _next_handle: int = 1
     _epoch: int = 0
     _probe: Probe | None = field(default=None)
@@ -166,9 +170,9 @@ class Conversation:
     @classmethod
     async def open(cls, peer: Peer, parameters: Mapping[str, Mapping[str, object]]) -> "Conversation":
         """The whole start."""
-        await peer.hello()
+        hello = await peer.hello()
         await peer.control.write(peer.welcome())
-        return cls(peer, await peer.ready(), parameters)
+        return cls(peer, await peer.ready(), parameters, frozenset(hello.features))
 
     @property
     def alive(self) -> bool:

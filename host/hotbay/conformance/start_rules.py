@@ -4,6 +4,7 @@ from typing import Final
 
 import anyio
 from hotbay_sdk.protocol import PROTOCOL_VERSION, GoAwayReceived, LogReceived
+from hotbay_sdk.protocol.calls import SIDE_TABLES
 
 from hotbay.conformance.calls import KNOWN_POINTS, Shape
 from hotbay.conformance.peer import Peer, told
@@ -50,13 +51,18 @@ async def reads_a_welcome_in_pieces(stage: Stage) -> None:
 
 
 async def declares_its_types(stage: Stage) -> None:
-    declared = (await stage.shared()).declared
+    talk = await stage.shared()
+    declared = talk.declared
     names = [declaration.type for declaration in declared]
     expect(len(set(names)) == len(names), f"READY declares a type twice: {', '.join(sorted(names))[:300]}")
     for declaration in declared:
         unknown = sorted(set(declaration.points) - KNOWN_POINTS)
         expect(declaration.points, f"READY: type {declaration.type} answers no point")
         expect(not unknown, f"READY: type {declaration.type} answers unknown points: {', '.join(unknown)[:300]}")
+        told = "side_tables" in talk.features or not SIDE_TABLES.keys() & set(declaration.reads)
+        expect(
+            told, f"READY: type {declaration.type} reads side tables, and HELLO does not name the feature side_tables"
+        )
 
 
 async def refuses_a_version(stage: Stage) -> None:

@@ -21,7 +21,7 @@ from hotbay.datalayer.snapshot import Column, EndpointFacts, Snapshot
 __all__ = ["Part", "Parts", "next_snapshot"]
 
 Part: TypeAlias = Literal["members", "live", "facts", "figures"]
-"""What may have changed: ids and metadata, who may be picked, the side table, columns."""
+"""What may have changed: ids and metadata, who may be picked, what is known beyond numbers, columns."""
 
 _AGE: Final = "endpoint.age_"
 
@@ -47,6 +47,10 @@ def next_snapshot(last: Snapshot, parts: Parts, now: float) -> Snapshot:
         facts = tuple(None if row is None else _shown(row.facts, hidden=hidden[row.number]) for row in table)
     if "live" in changed:
         live = _live(table)
+    endpoints, labels = last.endpoints, last.tables.labels
+    if "members" in changed:
+        endpoints = tuple(None if row is None else row.endpoint.metadata for row in table)
+        labels = tuple(None if endpoint is None else endpoint.labels for endpoint in endpoints)
     after = Snapshot(
         epoch=last.epoch + 1,
         membership=last.membership,
@@ -54,7 +58,7 @@ def next_snapshot(last: Snapshot, parts: Parts, now: float) -> Snapshot:
         at=now,
         ids=last.ids,
         row_of=last.row_of,
-        endpoints=last.endpoints,
+        endpoints=endpoints,
         facts=facts,
         live=live,
         columns=MappingProxyType(columns),
@@ -62,6 +66,7 @@ def next_snapshot(last: Snapshot, parts: Parts, now: float) -> Snapshot:
         bytes_cache={
             name: packed for name, packed in last.bytes_cache.items() if columns.get(name) is last.columns[name]
         },
+        tables=last.tables.after(labels, facts),
     )
     if "members" not in changed:
         return after
@@ -72,7 +77,6 @@ def next_snapshot(last: Snapshot, parts: Parts, now: float) -> Snapshot:
         rows=len(ids),
         ids=ids,
         row_of=table.numbers(),
-        endpoints=tuple(None if row is None else row.endpoint.metadata for row in table),
     )
 
 

@@ -15,27 +15,11 @@ import numpy.typing as npt
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS
 
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.side_tables import NO_TABLES, EndpointFacts, SideTables
 
 __all__ = ["EMPTY_SNAPSHOT", "Column", "EndpointFacts", "Snapshot"]
 
 Column = npt.NDArray[np.float32] | npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointFacts:
-    """What is known of an endpoint beyond numbers; None = not known. Models by name as in Metrics."""
-
-    engine: str | None = None
-    model: str | None = None
-    active_models: Mapping[str, int] | None = None
-    waiting_models: Mapping[str, int] | None = None
-
-    @property
-    def models_in_use(self) -> frozenset[str] | None:
-        """Adapters that take room of `max_active_models`: one that is active and waited for takes it once."""
-        if self.active_models is None or self.waiting_models is None:
-            return None
-        return frozenset(self.active_models) | frozenset(self.waiting_models)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,10 +36,11 @@ class Snapshot:
         ids: id by row, "" for a free row.
         row_of: row by id.
         endpoints: metadata by row, None for a free row.
-        facts: side table by row, None for a free row.
+        facts: what is known beyond numbers by row, None for a free row.
         live: rows that may be picked.
         columns: one array per column name.
         stale: endpoints of which a field is stale, by FRESHNESS_FIELDS and attributes that are columns.
+        tables: labels and facts as plugins read them; the same object in snapshots that do not differ in them.
     """
 
     epoch: int
@@ -70,6 +55,12 @@ class Snapshot:
     columns: Mapping[str, Column]
     stale: Mapping[str, int] = field(default_factory=dict)
     bytes_cache: dict[str, bytes] = field(default_factory=dict, repr=False)
+    tables: SideTables = field(default=NO_TABLES, repr=False)
+
+    @property
+    def tables_version(self) -> int:
+        """Number of labels and facts: another one only where those of some row, or the rows, differ."""
+        return self.tables.version
 
     def column_bytes(self, name: str) -> bytes:
         """The column as little-endian bytes, as the wire wants it; made once per change of the column."""

@@ -13,7 +13,7 @@ from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import ALLOWED_POLICIES, Binding, BindingOptions, Point, Policy, bind
 from hotbay.scheduling.builtin import PICKERS, max_score
 from hotbay.scheduling.calls import PickCall, ProduceCall, ProfilePickCall, ProfileProcessCall, RemoteCall
-from hotbay.scheduling.fields import unknown_reads, wire_columns, wire_fields
+from hotbay.scheduling.fields import is_table, unknown_reads, wire_columns, wire_fields
 from hotbay.scheduling.plan import (
     Handler,
     Learner,
@@ -28,6 +28,7 @@ from hotbay.scheduling.plan import (
 from hotbay.scheduling.producers import layers, shared_columns
 from hotbay.scheduling.registry import DEFAULT_HANDLER, DEFAULT_PICKER
 from hotbay.scheduling.run_call import RunCall
+from hotbay.scheduling.sent_tables import FEATURE as SIDE_TABLES_FEATURE
 
 NO_OPTIONS: Final = BindingOptions()
 MAX_PICKS: Final = 16
@@ -128,6 +129,15 @@ class _Compiler:
                     "INVALID_PACKAGE",
                     f"type '{ref.type}' reads {', '.join(unknown)}, which this host does not have",
                     ref.place,
+                )
+            tables = tuple(filter(is_table, ref.declaration.reads)) if ref.declaration else ()
+            if tables and ref.generation is not None and SIDE_TABLES_FEATURE not in ref.generation.features:
+                self._problem(
+                    "INVALID_PACKAGE",
+                    f"type '{ref.type}' reads {', '.join(tables)}, and its process does not say that it takes side tables: "
+                    f"expected {SIDE_TABLES_FEATURE} in HELLO's features",
+                    ref.place,
+                    hint="pack it with the SDK of this host, or take these out of reads",
                 )
 
     def _default_profile(self) -> ProfileInput:

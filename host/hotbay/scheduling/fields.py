@@ -1,10 +1,10 @@
-"""Request fields by the names that plugin types declare, and which of a type's reads are fields or columns. Pure."""
+"""Request fields by the names that plugin types declare, and which of a type's reads are fields, columns or side tables. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, cast
 
 from hotbay_sdk.protocol import Value, check_value
-from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX, COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS
+from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX, COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS, SIDE_TABLES
 from hotbay_sdk.protocol.handshake import is_attribute_name
 
 from hotbay.scheduling.request import BYTES_PER_TOKEN, InferenceRequest
@@ -53,14 +53,19 @@ def is_column(name: str) -> bool:
     )
 
 
+def is_table(name: str) -> bool:
+    """Whether a declared read is a side table of endpoints."""
+    return name in SIDE_TABLES
+
+
 def wire_columns(reads: Iterable[str]) -> tuple[str, ...]:
-    """Endpoint columns of `reads`, in the order in which calls name them."""
-    return tuple(sorted({name for name in reads if is_column(name)}))
+    """Endpoint columns and side tables of `reads`, in the order in which calls name them."""
+    return tuple(sorted({name for name in reads if is_column(name) or is_table(name)}))
 
 
 def unknown_reads(reads: tuple[str, ...]) -> tuple[str, ...]:
-    """Declared reads that are neither endpoint columns nor request fields."""
-    return tuple(name for name in reads if not is_column(name) and not _is_field(name))
+    """Declared reads that are neither columns and side tables of endpoints nor request fields."""
+    return tuple(name for name in reads if not is_column(name) and not is_table(name) and not _is_field(name))
 
 
 def _is_field(name: str) -> bool:

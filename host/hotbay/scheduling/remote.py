@@ -13,8 +13,10 @@ from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import request_columns
 from hotbay.scheduling.calls import MAX_BATCH, Lane, RemoteCall
 from hotbay.scheduling.cycle import Cycle
+from hotbay.scheduling.fields import is_table
 from hotbay.scheduling.outputs import OutputAreas, Region
 from hotbay.scheduling.plan import Learner
+from hotbay.scheduling.sent_tables import SentTables
 from hotbay.scheduling.shared_view import PassedAreas, SharedColumns, wire_name
 from hotbay.scheduling.statistics import HOST_ERROR, CallCounters
 from hotbay.scheduling.window import Advance, Asker, Watcher, Window
@@ -40,8 +42,10 @@ class Remote:
         "_loop",
         "_notices",
         "_outputs",
+        "_parts",
         "_sent",
         "_sure",
+        "_tables",
         "_watcher",
         "_windows",
         "counters",
@@ -57,6 +61,8 @@ class Remote:
         self._loop = asyncio.get_running_loop()
         self._windows: dict[Lane, Window] = {}
         self._sent: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
+        self._tables = SentTables()
+        self._parts: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._areas = None if shared is None else PassedAreas(generation, shared)
         self._outputs = None if shared is None else OutputAreas(generation, shared.next_number)
         self._sure = False
@@ -97,11 +103,13 @@ class Remote:
         """The groups of shared columns that its calls have asked for."""
         return () if self._areas is None else self._areas.groups
 
-    def view(self, snapshot: Snapshot, columns: tuple[str, ...], *, one_way: bool = False) -> list[object]:
-        """The view argument: ids and columns only when this process does not hold them yet.
+    def view(self, snapshot: Snapshot, reads: tuple[str, ...], *, one_way: bool = False) -> list[object]:
+        """The view argument: ids, columns and side tables only when this process does not hold them yet.
 
         Columns that this host does not have are left out. `one_way`: nobody could say that an area was overwritten.
+        Raises UnsendableError where side tables are too long to cross.
         """
+        columns, tables = self._parts.get(reads) or self._divided(reads)
         epoch, membership, held = self._sent
         ids = None if membership == snapshot.membership else list(snapshot.ids)
         values, areas = None, None
@@ -115,7 +123,16 @@ class Remote:
             self._sure = False
         self._sent = (snapshot.epoch, snapshot.membership, kept)
         view: list[object] = [snapshot.epoch, snapshot.rows, snapshot.membership, ids, values]
+        if tables:
+            return [*view, areas, self._tables.said(snapshot.tables, tables)]
         return view if areas is None else [*view, areas]
+
+    def _divided(self, reads: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns among what a call reads of endpoints, and the side tables."""
+        tables = tuple(name for name in reads if is_table(name))
+        columns = tuple(name for name in reads if not is_table(name)) if tables else reads
+        self._parts[reads] = columns, tables
+        return columns, tables
 
     def region(self, scores_bytes: int) -> Region | None:
         """Where the process is to write the scores of the next call; None if they are to be in its reply."""
@@ -129,6 +146,7 @@ class Remote:
     def forget_view(self) -> None:
         """A call failed: what the process holds is not certain, send everything again, the columns in the call itself."""
         self._sent = (-1, -1, ())
+        self._tables.forget()
         self._sure = True
 
     def learn(self, learner: Learner, cycle: Cycle, targets: list[str]) -> None:

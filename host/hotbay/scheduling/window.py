@@ -59,7 +59,7 @@ class Watcher(Protocol):
 class Views(Protocol):
     """What a process already knows of the endpoints."""
 
-    def view(self, snapshot: Snapshot, columns: tuple[str, ...]) -> list[object]:
+    def view(self, snapshot: Snapshot, reads: tuple[str, ...]) -> list[object]:
         """The view argument of the next call."""
 
     def forget_view(self) -> None:
@@ -400,4 +400,4 @@ class Window:
                 self._advance(cycle)
 
 
-_VIEW_PARTS: Final = ("ids", "columns")
+_VIEW_PARTS: Final = ("ids", "columns", "tables")

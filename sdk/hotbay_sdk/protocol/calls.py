@@ -70,6 +70,19 @@ INT64_SUFFIX: Final = "/i64"
 """Ends the wire name of an attribute's column of int64; one of float32 has the name that types declare. So an
 attribute whose own name ends like this never crosses as a column."""
 
+SIDE_TABLES: Final = {
+    "endpoint.labels": "texts",
+    "endpoint.active_models": "counts",
+    "endpoint.waiting_models": "counts",
+    "endpoint.model": "text",
+    "endpoint.engine": "text",
+    "endpoint.role": "text",
+}
+"""What is known of endpoints beyond numbers, and the kind of each value: a map of texts, a map of counts, or a text."""
+
+UNKNOWN_CODE: Final = 0xFFFFFFFF
+"""The code of a free row, and of one whose value is not known, in a side table."""
+
 ITEM_BYTES: Final = {"f": 4, "q": 8}
 """Bytes of one row of a column, by format."""
 
@@ -138,7 +151,9 @@ class View(NamedTuple):
 
     `ids` and `columns` are nil when the process already holds those of this membership and epoch.
     A row whose id is "" is free: it is never a candidate. `areas`, left out where there are none, is a list of
-    [area, slot, stamp]: where the columns lie in memory that the process was passed.
+    [area, slot, stamp]: where the columns lie in memory that the process was passed. `tables`, left out where no type
+    of the call reads side tables, is [version, nil] of tables that the process holds, or [version, {name: [values, codes]}],
+    with a third item where these are added to tables that it holds: their version.
     """
 
     epoch: int
@@ -147,16 +162,17 @@ class View(NamedTuple):
     ids: list[str] | None
     columns: dict[str, bytes] | None
     areas: list[list[int]] | None = None
+    tables: list[Value] | None = None
 
     @classmethod
     def from_wire(cls, value: Value) -> View:
         """Read the argument on the plugin's end."""
         if not isinstance(value, list) or len(value) not in _VIEW_LENGTHS:
-            raise MalformedMessageError("a view is an array of 5, or of 6 with areas")
+            raise MalformedMessageError("a view is an array of 5, of 6 with areas, or of 7 with side tables")
         return cls(*value)  # type: ignore[arg-type]  # the plugin trusts its host for the items' types
 
 
-_VIEW_LENGTHS: Final = (5, 6)
+_VIEW_LENGTHS: Final = (5, 6, 7)
 
 
 class Requests(NamedTuple):

@@ -117,6 +117,7 @@ class Peer:
         self.generation = 0
         self.handles = {}
         self.views = {}
+        self.tables = -1, {}
         self.cancelled = set()
         self.later = []
         self.leaving = False
@@ -150,8 +151,10 @@ class Peer:
             if FAULT != "no-go":
                 self.next_control(GO)
         versions = [2, 3] if FAULT == "other-version" else [1, 1]
-        say(frame(HELLO, 0, {"protocol": versions, "sdk": "reference", "language": "python", "features": []}))
-        declared = {"type": TYPE, "points": ["score"], "reads": ["endpoint.waiting"], "consumes": [], "produces": []}
+        hello = {"protocol": versions, "sdk": "reference", "language": "python", "features": ["side_tables"]}
+        say(frame(HELLO, 0, hello))
+        reads = ["endpoint.waiting", "endpoint.labels"]
+        declared = {"type": TYPE, "points": ["score"], "reads": reads, "consumes": [], "produces": []}
         declared |= {"rowwise": True, "concurrency": 1, "state_versions": [1]}
         ready = frame(READY, 0, {"types": [declared] * (2 if FAULT == "twice" else 1), "sdk": "reference"})
         if FAULT == "hasty":
@@ -357,19 +360,31 @@ class Peer:
         answered = self.run(stream, *args)
         return answered * 2 if FAULT == "answers-twice" else answered
 
+    def holds_tables(self, version, tables, *base):
+        """Take what a call says of side tables; false if it cannot be completed."""
+        held, known = self.tables
+        if tables is None or base:
+            if FAULT != "invents-tables" and held != (base[0] if base else version):
+                return False
+            tables = known | (tables or {})
+        self.tables = version, tables
+        return True
+
     def run(self, stream, steps, view, candidates, requests):
         ((_, (generation, number)),) = steps
         if generation != self.generation and FAULT != "any-generation":
             return error(stream, "STALE_HANDLE", "of another generation")
         if number not in self.handles and FAULT != "any-handle":
             return error(stream, "STALE_HANDLE", "not configured")
-        epoch, rows, membership, ids, columns = view
+        epoch, rows, membership, ids, columns, *more = view
         for name, value in (("ids", ids), ("columns", columns)):
             key = (name, membership, epoch if name == "columns" else 0)
             if value is not None:
                 self.views[key] = value
             elif key not in self.views and FAULT != "invents-views":
                 return error(stream, "UNAVAILABLE", f"send the {name}", details={"missing": name})
+        if not self.holds_tables(*more[1]):
+            return error(stream, "UNAVAILABLE", "send the tables", details={"missing": "tables"})
         size = requests[0]
         if FAULT == "one-mask" and candidates is not None and len(candidates) > (rows + 7) // 8:
             return error(stream, "PLUGIN_ERROR", "one row of mask, please")

@@ -50,6 +50,7 @@ FAULTS = {
     "calls.late": ("no-deadlines", "was not refused"),
     "calls.one-way": ("answers-events", "one-way call was answered|an answer to call 0"),
     "calls.missing": ("invents-views", "without ids that the peer never had was not refused"),
+    "calls.tables": ("invents-tables", "without tables that the peer never had was not refused"),
     "handles.stale": ("any-generation", r"handle \[8, 1\] was served"),
     "handles.unknown": ("any-handle", r"999999\] was served"),
     "handles.dropped": ("keeps-dropped", "was served"),
@@ -95,8 +96,8 @@ async def test_first_party_plugins_keep_every_rule(
     results = await judge(from_source(folder, tool["entrypoint"]), patience=BRIEF)
     assert not told(results, Verdict.BROKEN)
     assert len(results) == len(RULES)
-    # Only a type that hands its state over can be asked for it.
-    assert {result.rule for result in results if result.verdict is Verdict.SKIPPED} <= STATE_RULES
+    # Only a type that hands its state over can be asked for it, and none of these reads side tables.
+    assert {result.rule for result in results if result.verdict is Verdict.SKIPPED} <= {*STATE_RULES, "calls.tables"}
 
 
 PLUGIN_WITH_STATE = """
@@ -104,10 +105,10 @@ from hotbay_sdk import Plugin, Scorer
 
 plugin = Plugin("large-state")
 
-@plugin.type("constant", state_versions=[1])
+@plugin.type("constant", reads=["endpoint.labels", "endpoint.active_models", "endpoint.role"], state_versions=[1])
 class Constant(Scorer):
     def score(self, request, endpoint):
-        return 1.0
+        return 1.0 if endpoint.labels and endpoint.active_models and endpoint.role else 0.5
 
     def export_state(self, version):
         return (bytes([number % 256]) * 50_000 for number in range(40))
@@ -123,7 +124,7 @@ async def test_the_sdk_sends_two_megabytes_of_state_as_credit_allows(
     tmp_path: Path, from_source: Callable[[Path, str], LaunchSpec], judge: Judge
 ) -> None:
     (tmp_path / "large_state.py").write_text(PLUGIN_WITH_STATE)
-    results = await judge(from_source(tmp_path, "large_state:plugin"), *STATE_RULES, "streams.over")
+    results = await judge(from_source(tmp_path, "large_state:plugin"), *STATE_RULES, "streams.over", "calls.tables")
     assert not told(results, Verdict.BROKEN, Verdict.SKIPPED)
 
 

@@ -189,3 +189,57 @@ def test_attributes_of_endpoints_reach_the_types_that_read_them(figures, read):
 
 def test_ready_without_instances(harness):
     assert harness.check_ready()
+
+
+# -- side tables -----------------------------------------------------------------------------------
+
+
+@plugin.type(
+    "told", reads=["endpoint.labels", "endpoint.role", "endpoint.active_models", "endpoint.model", "request.model"]
+)
+class Told(Scorer):
+    def score(self, request, endpoint):
+        heard.append((endpoint.id, dict(endpoint.labels), endpoint.role, dict(endpoint.active_models), endpoint.model))
+        return 1.0
+
+
+heard: list[tuple[object, ...]] = []
+
+
+def test_side_tables_cross_as_a_host_has_them():
+    endpoints = {
+        "a": {"labels": {"llm-d.ai/role": "decode"}, "active_models": {"x": 1}, "waiting": 3},
+        "b": {"endpoint.role": "prefill", "endpoint.model": "m"},
+        "c": {},
+    }
+    with PluginHarness(plugin) as harness:
+        harness.configure("told", "told")
+        heard.clear()
+        assert harness.score("told", endpoints) == [{"a": 1.0, "b": 1.0, "c": 1.0}]
+        assert heard == [
+            ("a", {"llm-d.ai/role": "decode"}, "decode", {"x": 1}, ""),
+            ("b", {}, "prefill", {}, "m"),
+            ("c", {}, "", {}, ""),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"labels": "x"}, "a: endpoint.labels is a Mapping, found str"),
+        ({"model": 3}, "a: endpoint.model is a str, found int"),
+        ({"active_models": ["x"]}, "a: endpoint.active_models is a Mapping, found list"),
+    ],
+)
+def test_what_is_no_value_of_a_table_is_refused(figures, found):
+    with PluginHarness(plugin) as harness:
+        harness.configure("told", "told")
+        with pytest.raises(ValueError, match=found):
+            harness.score("told", {"a": figures})
+
+
+def test_a_figure_is_a_number():
+    with PluginHarness(plugin) as harness:
+        harness.configure("limit", "limit")
+        with pytest.raises(ValueError, match=r"a: endpoint.waiting is a number, found dict"):
+            harness.score("limit", {"a": {"waiting": {}}})

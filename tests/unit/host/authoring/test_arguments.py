@@ -51,6 +51,28 @@ def test_attributes_cross_as_columns_of_what_is_given() -> None:
     assert made.request_columns()[3] == {}
 
 
+def test_declared_side_tables_cross_and_no_others() -> None:
+    declared = TypeDeclaration(
+        "t", ("filter",), ("endpoint.labels", "endpoint.role", "endpoint.model", "request.model")
+    )
+    role = {"llm-d.ai/role": "decode"}
+    rows = (
+        EndpointRow("a", {}, {"endpoint.labels": role, "endpoint.engine": "vllm"}),
+        EndpointRow("b", {}, {"endpoint.role": "prefill", "endpoint.model": "m"}),
+        EndpointRow("c", {}),
+    )
+    made = batch(declaration=declared, endpoints=rows)
+    *_, areas, (version, tables) = made.view()
+    assert (areas, version) == (None, 1)
+    assert tables == {
+        "endpoint.labels": [[role, {}], struct.pack("<3I", 0, 1, 1)],
+        "endpoint.role": [["decode", "prefill", ""], struct.pack("<3I", 0, 1, 2)],
+        "endpoint.model": [["m"], struct.pack("<3I", 0xFFFFFFFF, 0, 0xFFFFFFFF)],
+    }
+    assert set(made.request_columns()[3]) == {"request.model"}
+    assert len(batch(endpoints=rows).view()) == 5
+
+
 def test_only_declared_fields_and_given_data_cross() -> None:
     size, _, _, fields, data = batch().request_columns()
     assert size == 2

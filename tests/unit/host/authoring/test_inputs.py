@@ -78,3 +78,40 @@ def test_parameters_are_a_map_or_nothing() -> None:
     assert read_parameters("", file="f") == {}
     assert read_parameters("{a: 1}", file="f") == {"a": 1}
     assert problems(read_parameters, "[1]")
+
+
+def test_side_tables_stand_beside_figures() -> None:
+    text = (
+        "a: {labels: {tier: gold}, endpoint.active_models: {x: 2}, waiting_models: {}, model: m, role: decode, waiting: 3}\n"
+        "b: {labels: null, engine: vllm}\n"
+    )
+    first, second = read_endpoints(text, file="f", data=())
+    assert dict(first.figures) == {"endpoint.waiting": 3}
+    assert dict(first.facts) == {
+        "endpoint.labels": {"tier": "gold"},
+        "endpoint.active_models": {"x": 2},
+        "endpoint.waiting_models": {},
+        "endpoint.model": "m",
+        "endpoint.role": "decode",
+    }
+    assert dict(second.facts) == {"endpoint.engine": "vllm"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("labels: gold", "labels is a map from name to text"),
+        ("labels: {tier: 3}", "quote what YAML reads otherwise"),
+        ("model: 3", "model is a text"),
+        ("endpoint.role: [decode]", "endpoint.role is a text"),
+        ("active_models: [x]", "active_models is a map from adapter to number of requests"),
+        ("active_models: {x: true}", "active_models is a map from adapter to number of requests"),
+        ("waiting_models: {x: -1}", "waiting_models is a map from adapter to number of requests"),
+        ("waiting_models: {x: 9223372036854775808}", "waiting_models is a map from adapter to number of requests"),
+        ("label: {}", "Did you mean labels?"),
+    ],
+)
+def test_a_value_of_another_kind_is_told_with_its_place(given: str, expected: str) -> None:
+    (found,) = problems(read_endpoints, f"a: {{{given}}}", data=())
+    assert found.startswith("f.yaml:1:")
+    assert expected in found

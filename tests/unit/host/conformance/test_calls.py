@@ -133,3 +133,21 @@ def test_attributes_are_columns_of_the_view_and_no_fields_of_requests() -> None:
         "endpoint.block_size": struct.pack("<3q", 16, 16, 16),
     }
     assert requests[3] == {"request.model": ["model"]}
+
+
+def test_side_tables_are_tables_of_the_view_and_neither_columns_nor_fields() -> None:
+    reads = ("endpoint.labels", "endpoint.waiting_models", "endpoint.role", "request.model")
+    _, view, _, requests = probe("score", reads=reads).arguments(Shape(1, 3, free_row=True), 5)
+    assert isinstance(view, list)
+    assert isinstance(requests, list)
+    assert (view[:3], view[4:6]) == ([5, 3, 5], [{}, None])
+    codes = struct.pack("<3I", 0, 0, 0xFFFFFFFF)
+    assert view[6] == [
+        5,
+        {
+            "endpoint.labels": [[{"llm-d.ai/role": "decode", "team": "a"}], codes],
+            "endpoint.waiting_models": [[[["adapter", 2]]], codes],
+            "endpoint.role": [["decode"], codes],
+        },
+    ]
+    assert requests[3] == {"request.model": ["model"]}

@@ -1,0 +1,65 @@
+"""What a test says of endpoints, as the view of a call: declared columns and side tables, and nothing else."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from hotbay_sdk._plugin import PluginType
+from hotbay_sdk.protocol.calls import SIDE_TABLES, is_column, written_column
+from hotbay_sdk.protocol.tables import LABELS, ROLE, ROLE_LABEL, RowValue, encode_table
+
+__all__ = ["EndpointFigures", "view_of"]
+
+EndpointFigures: TypeAlias = Mapping[str, Mapping[str, float | str | Mapping[str, str] | Mapping[str, int]]]
+"""Endpoint id → column or side table → value; `waiting` is short for `endpoint.waiting`. What is left out is unknown, but
+labels, which are empty, and `role`, which is the label's. An attribute's column, `attribute.NAME`, is of int64 if all of its
+figures are whole numbers."""
+
+
+def view_of(epoch: int, endpoints: EndpointFigures, spec: PluginType) -> list[object]:
+    """The view of a call to one type. Raises ValueError for what is no value of its column or table."""
+    columns: dict[str, bytes] = {}
+    for column in filter(is_column, spec.reads):
+        given = [_figure(i, column, _given(figures, column)) for i, figures in endpoints.items()]
+        written = written_column(column, given)
+        if written is not None:
+            columns[written[0]] = _packed(written[1], given)
+    view: list[object] = [epoch, len(endpoints), epoch, list(endpoints), columns]
+    if not spec.tables:
+        return view
+    tables = {
+        name: encode_table(name, [_row_value(i, name, figures) for i, figures in endpoints.items()])
+        for name in sorted(spec.tables)
+    }
+    return [*view, None, [epoch, tables]]
+
+
+def _given(figures: Mapping[str, object], name: str) -> object:
+    return figures.get(name.removeprefix("endpoint."), figures.get(name))
+
+
+def _figure(endpoint_id: str, column: str, given: object) -> float | None:
+    if given is None or isinstance(given, (int, float)):
+        return given
+    raise ValueError(f"{endpoint_id}: {column} is a number, found {type(given).__name__}")
+
+
+def _row_value(endpoint_id: str, name: str, figures: Mapping[str, object]) -> RowValue | None:
+    """One row of a side table, as a host has it of what is given."""
+    given = _given(figures, name)
+    if given is None and name == LABELS:
+        return {}
+    if given is None and name == ROLE:
+        labels = _given(figures, LABELS)
+        return str(labels.get(ROLE_LABEL, "")) if isinstance(labels, Mapping) else ""
+    kind: type = str if SIDE_TABLES[name] == "text" else Mapping
+    if given is None or isinstance(given, kind):
+        return given  # type: ignore[return-value]  # what a map holds is the test's affair
+    raise ValueError(f"{endpoint_id}: {name} is a {kind.__name__}, found {type(given).__name__}")
+
+
+def _packed(code: str, figures: Sequence[float | None]) -> bytes:
+    if code == "q":
+        return array("q", [-1 if figure is None else int(figure) for figure in figures]).tobytes()
+    return array("f", [math.nan if figure is None else figure for figure in figures]).tobytes()
