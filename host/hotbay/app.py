@@ -375,7 +375,7 @@ class Host:
             endpoints=self._data.active_endpoints,
             not_ready=lambda: self._not_ready,
             attempts=self._health,
-            look=self._data.store.look,
+            look=self._data.look,
             limits=GatewayLimits(limits.header_bytes, limits.body_bytes, self._clients),
         )
 

@@ -93,6 +93,17 @@ class DataLayer:
         snapshot = self.store.snapshot
         return tuple(e for e, live in zip(snapshot.endpoints, snapshot.live, strict=True) if e is not None and live)
 
+    def look(self, decided: EndpointMetadata) -> EndpointMetadata | None:
+        """An endpoint that was decided for as it is now, None when it is gone or cordoned.
+
+        Then what is known is published at once: who decides again must not be shown the pool that it just left, which may
+        have been replaced as a whole.
+        """
+        now = self.store.look(decided)
+        if now is None:
+            self.store.publish(time.monotonic())
+        return now
+
     async def load(self) -> None:
         """Fill the store for the first time. Raises `InputError` when an endpoint, file or parameter cannot be used."""
         configured = configured_endpoints(self._config.endpoints)

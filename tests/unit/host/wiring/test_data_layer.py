@@ -181,3 +181,17 @@ async def test_pages_without_the_core_extractor_say_nothing_of_the_endpoint(tmp_
     assert made.counts.poll_errors.get("dcgm-data-source") == 5
     store.update_metrics(A.id, Metrics(), 1.0)
     assert store.publish(1.0).columns["endpoint.healthy"][0] == 1.0
+
+
+async def test_who_asks_for_an_endpoint_that_went_decides_again_with_the_pool_that_took_its_place(
+    tmp_path: Path,
+) -> None:
+    made = await loaded(host(tmp_path), picker(), tmp_path)
+    store, b = made.data.store, EndpointMetadata("default/b", "b", "10.0.0.2", 8000)
+    store.upsert(A)
+    store.publish(1.0)
+    assert made.data.look(A) == A
+    store.reconcile([b])
+    assert store.snapshot.ids == (A.id,), "the tick has not come yet"
+    assert made.data.look(A) is None
+    assert [one for one in store.snapshot.endpoints if one is not None] == [b]
