@@ -6,10 +6,12 @@ end: the host's own and root are let in. Paths are reached through their folder'
 no more than 107 bytes for a socket's name.
 """
 
+import errno
 import os
 import socket
 import stat
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,12 +82,27 @@ def connect_private(path: Path, timeout_s: float) -> socket.socket:
         # The kernel waits for room in the queue (unix(7)) only where the socket blocks; a timeout of Python's does not.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(*_timeval(timeout_s)))
         with reachable(path) as name:
-            connection.connect(name)
+            _connect(connection, name, time.monotonic() + timeout_s)
         connection.settimeout(timeout_s)
     except OSError:
         connection.close()
         raise
     return connection
+
+
+def _connect(connection: socket.socket, name: str, deadline: float) -> None:
+    """Connect, and again when a signal cut the wait for room short: Python takes the socket for connected then."""
+    while True:
+        connection.connect(name)
+        try:
+            connection.getpeername()
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
+            if time.monotonic() >= deadline:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+        else:
+            return
 
 
 def _timeval(seconds: float) -> tuple[int, int]:

@@ -5,6 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -165,23 +168,46 @@ def test_interrupt_before_the_host_answers_says_nothing(tmp_path: Path, listener
             assert process.wait(DEADLINE_S) in (0, 130)
 
 
-def test_host_whose_queue_is_full_is_there_and_busy(
-    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin_connection, "_CONNECT_TIMEOUT_S", 0.05)
+@pytest.fixture
+def full(tmp_path: Path, listener: socket.socket) -> Iterator[None]:
+    """The queue of the listener has no room."""
     listener.listen(0)
-    waiting = []
-    while True:
-        early = socket.socket(socket.AF_UNIX)
-        early.setblocking(False)
-        waiting.append(early)
-        try:
-            early.connect(str(tmp_path / "s"))
-        except BlockingIOError:
-            break
+    with ExitStack() as waiting:
+        while True:
+            early = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            early.setblocking(False)
+            try:
+                early.connect(str(tmp_path / "s"))
+            except BlockingIOError:
+                break
+        yield
+
+
+@pytest.fixture(params=[False, True], ids=["undisturbed", "signals"])
+def signals(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nothing, or a signal again and again, as a process gets that has children or timers."""
+    if not request.param:
+        yield
+        return
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    ended = threading.Event()
+
+    def disturb() -> None:
+        while not ended.wait(0.005):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    yield
+    ended.set()
+    disturber.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("full", "signals")
+def test_host_whose_queue_is_full_is_there_and_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_connection, "_CONNECT_TIMEOUT_S", 0.05)
     with pytest.raises(CapacityError, match="does not get round to its clients") as told:
         AdminClient(tmp_path / "s").get("/status")
     assert told.value.hint.startswith("repeat it")
     assert type(told.value) is CapacityError
-    for early in waiting:
-        early.close()
