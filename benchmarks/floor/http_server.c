@@ -4,14 +4,11 @@
  * its own; a GET is answered with a page of metrics as vLLM writes it. Prints the port it listens on, then serves until
  * it is killed or its parent is gone. One thread, level-triggered epoll, kept-alive connections. A request's body has
  * to be announced by content-length. */
-#include "measure.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "listening.h"
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 
 enum { MAX_CONNECTIONS = 1024, REQUEST_BYTES = 64 * 1024, EVENTS = 8 };
 
@@ -102,25 +99,13 @@ static void welcome(int listener, int poller) {
     epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
 }
 
-static int listen_on_loopback(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (listener < 0 || bind(listener, (struct sockaddr *)&address, size) != 0 || listen(listener, 128) != 0)
-        fail("listen");
-    getsockname(listener, (struct sockaddr *)&address, &size);
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
-    return listener;
-}
-
 int main(int argc, char **argv) {
     pin(argument(argc, argv, 1, 0));
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prepare(&completion, "application/json", BODY);
     prepare(&page, "text/plain; version=0.0.4", METRICS);
     event.size = (size_t)snprintf(event.bytes, sizeof event.bytes, "%zx\r\n%s\r\n", sizeof EVENT - 1, EVENT);
-    int listener = listen_on_loopback(), poller = epoll_create1(0);
+    int listener = listen_on_loopback(128), poller = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, events[64];
     epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
     for (;;) {

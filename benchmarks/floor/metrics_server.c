@@ -3,15 +3,12 @@
  * Every request is answered with the page in FILE, in which each run of ten zeros is replaced by the number of the
  * answer: a page that never changes would be cheaper to read than a real one. Prints the port it listens on, then
  * serves until it is killed or its parent is gone. One thread, level-triggered epoll, kept-alive connections. */
-#include "measure.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "listening.h"
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 enum { MAX_BYTES = 4 * 1024 * 1024, MAX_MARKS = 4096, HEAD_BYTES = 256, MARK_DIGITS = 10 };
 
@@ -66,18 +63,6 @@ static void welcome(int listener, int poller) {
     epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
 }
 
-static int listen_on_loopback(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (listener < 0 || bind(listener, (struct sockaddr *)&address, size) != 0 || listen(listener, 4096) != 0)
-        fail("listen");
-    getsockname(listener, (struct sockaddr *)&address, &size);
-    printf("%d\n", ntohs(address.sin_port));
-    fflush(stdout);
-    return listener;
-}
-
 int main(int argc, char **argv) {
     if (argc != 3) {
         fprintf(stderr, "metrics_server CPU FILE\n");
@@ -90,7 +75,7 @@ int main(int argc, char **argv) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     load(argv[2]);
-    int listener = listen_on_loopback(), poller = epoll_create1(0);
+    int listener = listen_on_loopback(4096), poller = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listener}, events[64];
     epoll_ctl(poller, EPOLL_CTL_ADD, listener, &event);
     for (;;) {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hotbay_sdk import _lazy
 from hotbay_sdk._points import DATA_POINTS, POINTS
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS, SIDE_TABLES
+from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX, COLUMN_FORMATS, PROMPT_HASHES, REQUEST_FIELDS, SIDE_TABLES
 from hotbay_sdk.protocol.handshake import MAX_CONCURRENCY, NO_DATA, TypeDeclaration, is_attribute_name
 
 TYPE_CHECKING = False
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 SCOPES = ("row", "request")
 _HEADER_PREFIX = "request.headers["
-_ATTRIBUTE_PREFIX = "attribute."
 _CO_COROUTINE = 0x80
 """`inspect.CO_COROUTINE`, without the cost of importing inspect."""
 
@@ -269,7 +268,7 @@ def _checked_reads(reads: Iterable[str], where: str) -> tuple[str, ...]:
 
 
 def _is_attribute(name: str) -> bool:
-    return name.startswith(_ATTRIBUTE_PREFIX) and is_attribute_name(name[len(_ATTRIBUTE_PREFIX) :])
+    return name.startswith(ATTRIBUTE_PREFIX) and is_attribute_name(name[len(ATTRIBUTE_PREFIX) :])
 
 
 def _checked_columns(names: Iterable[str], where: str, what: str) -> tuple[str, ...]:

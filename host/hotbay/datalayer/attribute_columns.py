@@ -11,10 +11,11 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX
 
 from hotbay.datalayer.attributes import AttributeMap, AttributeRefusedError, AttributeValue, check_attribute_key
 from hotbay.datalayer.columns import Columns, Format, Frozen
-from hotbay.datalayer.freshness import ATTRIBUTE_PREFIX, Freshness
+from hotbay.datalayer.freshness import Freshness
 from hotbay.datalayer.rows import Row, RowTable
 
 __all__ = ["AttributeColumns"]

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
+from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX
+
 __all__ = [
-    "ATTRIBUTE_PREFIX",
     "FRESHNESS_FIELDS",
     "MISSED_SCRAPES",
     "Freshness",
@@ -32,9 +33,6 @@ FRESHNESS_FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """What ages together -> the figures of it. `lora` has the names of active and waiting models besides."""
-
-ATTRIBUTE_PREFIX: Final = "attribute."
-"""Begins the name of an attribute that is a column; as a field it ages only when it has a limit of its own."""
 
 MISSED_SCRAPES: Final = 3
 """So many intervals must pass before figures are stale: at longer intervals each would be stale before the next."""

@@ -9,11 +9,10 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS
+from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX, COLUMN_FORMATS
 
 from hotbay.datalayer.columns import Frozen
 from hotbay.datalayer.endpoint import EndpointState
-from hotbay.datalayer.freshness import ATTRIBUTE_PREFIX
 from hotbay.datalayer.ledger import Ledger
 from hotbay.datalayer.rows import Row, RowTable
 from hotbay.datalayer.snapshot import Column, EndpointFacts, Snapshot

@@ -1,6 +1,7 @@
 """A metrics server on a real socket whose behaviour a test can change while it runs."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
@@ -113,3 +114,24 @@ async def start_server(anyio_backend: object) -> AsyncIterator[Callable[[], Awai
 @pytest.fixture
 async def server(start_server: Callable[[], Awaitable[MetricsServer]]) -> MetricsServer:
     return await start_server()
+
+
+class Told(logging.Handler):
+    """Waits for lines of the log: a problem is logged when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = anyio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._news.set()
+
+    async def next(self) -> None:
+        """Return after the next line."""
+        self._news = anyio.Event()
+        logger = logging.getLogger("hotbay.datalayer.discovery.feed")
+        logger.addHandler(self)
+        try:
+            await self._news.wait()
+        finally:
+            logger.removeHandler(self)

@@ -1,7 +1,6 @@
 """DNS discovery against a name server that answers over UDP and TCP, and whose zone a test changes."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,8 @@ from hotbay.datalayer.discovery.plans import discovery_plan
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointState, Upsert
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
+
+from tests.integration.datalayer.conftest import Told
 
 pytestmark = pytest.mark.anyio
 
@@ -93,27 +94,6 @@ async def server(anyio_backend: object) -> AsyncIterator[NameServer]:
     transport.close()
     tcp.close()
     await tcp.wait_closed()
-
-
-class Told(logging.Handler):
-    """Waits for lines of the log: a problem is logged when it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._news = anyio.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._news.set()
-
-    async def next(self) -> None:
-        """Return after the next line."""
-        self._news = anyio.Event()
-        logger = logging.getLogger("hotbay.datalayer.discovery.feed")
-        logger.addHandler(self)
-        try:
-            await self._news.wait()
-        finally:
-            logger.removeHandler(self)
 
 
 class Pool:

@@ -1,7 +1,6 @@
 """HTTP service discovery against a web server whose answers a test changes; and one document that Prometheus reads, too."""
 
 import asyncio
-import logging
 import shutil
 import ssl
 import subprocess
@@ -27,6 +26,8 @@ from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError
 from hotbay.observe.background import Background
 
+from tests.integration.datalayer.conftest import Told
+
 pytestmark = pytest.mark.anyio
 
 WAIT_S = 15.0
@@ -41,27 +42,6 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 
 def groups(*targets: str, **labels: str) -> bytes:
     return orjson.dumps([{"targets": targets, "labels": labels}])
-
-
-class Told(logging.Handler):
-    """Waits for lines of the log: a problem is logged when it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._news = anyio.Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._news.set()
-
-    async def next(self) -> None:
-        """Return after the next line."""
-        self._news = anyio.Event()
-        logger = logging.getLogger("hotbay.datalayer.discovery.feed")
-        logger.addHandler(self)
-        try:
-            await self._news.wait()
-        finally:
-            logger.removeHandler(self)
 
 
 class Pool:

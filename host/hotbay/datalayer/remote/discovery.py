@@ -17,11 +17,11 @@ import anyio
 import anyio.lowlevel
 from hotbay_sdk.protocol import Method
 
-from hotbay.datalayer.discovery.session import TooManyEndpointsError
+from hotbay.datalayer.discovery.session import MAX_ENDPOINTS, TooManyEndpointsError
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.remote.calls import CallOutcomes, Generations
 from hotbay.datalayer.remote.records import Own, Record, RecordReader
-from hotbay.datalayer.remote.succession import MAX_ENDPOINTS, Drop, Put, Replace, Run, Step, Succession
+from hotbay.datalayer.remote.succession import Drop, Put, Replace, Run, Step, Succession
 from hotbay.errors import HostError, PluginFault, Problem
 from hotbay.rpc.allowance import Allowance
 from hotbay.rpc.client import PluginClient

@@ -15,17 +15,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from hotbay.datalayer.discovery.session import MAX_ENDPOINTS
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.remote.records import Gone, Record, Refused, Told
 from hotbay.errors import Problem
 
-__all__ = ["MAX_ENDPOINTS", "Drop", "Put", "Replace", "Run", "Step", "Succession"]
+__all__ = ["Drop", "Put", "Replace", "Run", "Step", "Succession"]
 
 MAX_REFUSED: Final = 64
 """Problems of one run that are kept: a plugin that gets every endpoint wrong needs no more to be understood."""
-
-MAX_ENDPOINTS: Final = 10_000
-"""Of one run, and in force: as many as a feed may have. Of so many a run in force may have the last word for a while."""
 
 
 @dataclass(frozen=True, slots=True)

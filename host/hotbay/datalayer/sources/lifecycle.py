@@ -143,7 +143,7 @@ class Lifecycle:
     def _follow(self, group: TaskGroup, event: EndpointEvent) -> None:
         endpoint = event.endpoint
         known = self._collected.pop(endpoint.id, None)
-        moved = known is not None and _polled_at(known) != _polled_at(endpoint)
+        moved = known is not None and known.reached_at != endpoint.reached_at
         if moved or not isinstance(event, Upsert):
             self._collectors.retire(endpoint.id)
         if isinstance(event, Upsert):
@@ -239,7 +239,3 @@ class Lifecycle:
     def _write(self, found: AttributesOf) -> None:
         for endpoint_id, values in found.items():
             self._store.put_attributes(endpoint_id, values, self._now())
-
-
-def _polled_at(endpoint: EndpointMetadata) -> tuple[str, int, str, str, str]:
-    return endpoint.address, endpoint.port, endpoint.metrics_host, endpoint.node_address, endpoint.scheme
