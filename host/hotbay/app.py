@@ -32,6 +32,7 @@ from hotbay.errors import CapacityError, Problem, only_host_error
 from hotbay.gateway.admin import AdminServer
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
+from hotbay.gateway.seams import NotReady
 from hotbay.handover import HandoverServer, Successor, find_predecessor, take_state
 from hotbay.in_force import InForce
 from hotbay.launcher import Launcher
@@ -95,7 +96,7 @@ class Host:
         self._picker = picker
         self._take_over = take_over
         self._metrics = Metrics()
-        self._not_ready: tuple[str, ...] = ("starting",)
+        self._not_ready: NotReady = lambda: ("starting",)
         self._supervisor: Supervisor | None = None
         self._depot: Depot | None = None
         self._router: Router | None = None
@@ -123,7 +124,7 @@ class Host:
             entropy=os.urandom,
         )
         self._status = StatusPage(self._data.store, self._metrics, isolation=config.isolation.level)
-        self._metrics.facts = lambda: self._status.facts(self._not_ready, self._known_problems())
+        self._metrics.facts = lambda: self._status.facts(self._not_ready(), self._known_problems())
 
     @property
     def _config(self) -> HostConfig:
@@ -205,7 +206,7 @@ class Host:
     async def _answer(
         self, gateway: Gateway, supervisor: Supervisor, depot: Depot, entry: "_Entry", admin: AdminServer
     ) -> None:
-        self._not_ready = ("plugins are starting",)
+        self._not_ready = lambda: ("plugins are starting", *self._data.discovery.not_ready)
         predecessor, root = entry.predecessor, depot.state.root
         if predecessor is None:
             entry.serving(Serving(await self._listen(gateway), self._metrics, self.status))
@@ -240,7 +241,7 @@ class Host:
             logger.info("draining")
             passing = self._passing
             # Who asks a host that was replaced asks for the one that serves.
-            self._not_ready = () if passing is not None else ("draining",)
+            self._not_ready = lambda: () if passing is not None else ("draining",)
             with anyio.CancelScope(shield=True):
                 drain_s = self._config.swap.drain_s
                 await gateway.drain(drain_s, taker=passing)
@@ -264,9 +265,9 @@ class Host:
         """Be ready when every plugin had its first attempt: what does not run then is degraded, and named."""
         await supervisor.first_attempts()
         await supervisor.complete()
-        self._not_ready = self._data.discovery.not_ready
+        self._not_ready = lambda: self._data.discovery.not_ready
         await self._data.ready()
-        self._not_ready = ()
+        self._not_ready = lambda: ()
         missing = [row for row in supervisor.rows if row.live_pid is None]
         for row in missing:
             code, message = (row.last_error.code, row.last_error.message) if row.last_error else ("", "")
@@ -373,7 +374,7 @@ class Host:
             self._data.store.ledger,
             metrics=self._metrics,
             endpoints=self._data.active_endpoints,
-            not_ready=lambda: self._not_ready,
+            not_ready=lambda: self._not_ready(),
             attempts=self._health,
             look=self._data.look,
             limits=GatewayLimits(limits.header_bytes, limits.body_bytes, self._clients),
@@ -431,7 +432,7 @@ class Host:
 
     def status(self) -> Mapping[str, object]:
         """The status page."""
-        return self._status.render(self._not_ready, self._known_problems())
+        return self._status.render(self._not_ready(), self._known_problems())
 
     def _known_problems(self) -> tuple[Problem, ...]:
         return (*self.files.problems, *self._standing, *self._data.problems, *self._background.problems())
