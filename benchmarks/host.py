@@ -17,7 +17,7 @@ from typing import Final
 
 import hotbay.demo
 from hotbay.cli.admin_client import AdminClient
-from hotbay.datalayer.exposition import PageReader
+from hotbay.datalayer.pages.exposition import PageReader
 
 from benchmarks.load import Load
 from benchmarks.packages import SCORERS, gateway_packages

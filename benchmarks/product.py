@@ -19,8 +19,8 @@ import numpy as np
 import uvloop
 from hotbay.data_layer import PUBLISH_TICK_S
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.freshness import Freshness, StalePolicy
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hotbay.observe.metrics import Metrics as HostMetrics
 from hotbay.process.launch import STAGE0, LaunchSpec
 from hotbay.process.log import LogSink

@@ -14,9 +14,9 @@ from typing import Final
 import anyio
 import anyio.to_thread
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.metrics_source import MetricsPoller
-from hotbay.datalayer.scrape import Scraper
-from hotbay.datalayer.scrape_process import ScrapeProcess
+from hotbay.datalayer.scraping.in_loop import Scraper
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
+from hotbay.datalayer.scraping.process import ScrapeProcess
 from hotbay.datalayer.store import EndpointStore
 from hotbay.process.helper import Helper
 

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import count, islice, repeat
 from typing import Final, TypeVar
 
-from hotbay.datalayer.engines import EngineSet
-from hotbay.datalayer.extraction import EndpointMemory, MetricsReader
-from hotbay.datalayer.page_text import PageText
+from hotbay.datalayer.pages.engines import EngineSet
+from hotbay.datalayer.pages.extraction import EndpointMemory, MetricsReader
+from hotbay.datalayer.pages.text import PageText
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.figure import Bound, Chart, Figure, Goal

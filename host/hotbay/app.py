@@ -23,10 +23,10 @@ import anyio.to_thread
 from hotbay.config.host_config import HostConfig
 from hotbay.config.picker_config import PickerConfig
 from hotbay.data_layer import DataLayer
-from hotbay.datalayer.endpoint_commands import EndpointCommands
 from hotbay.datalayer.endpoint_rows import endpoint_row
-from hotbay.datalayer.health_watch import HealthWatch
-from hotbay.datalayer.overrides import OverrideFile
+from hotbay.datalayer.health.watch import HealthWatch
+from hotbay.datalayer.operations.commands import EndpointCommands
+from hotbay.datalayer.operations.overrides import OverrideFile
 from hotbay.depot import CountedFetcher, Depot, platforms_of
 from hotbay.errors import CapacityError, Problem, only_host_error
 from hotbay.gateway.admin import AdminServer

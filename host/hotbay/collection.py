@@ -16,35 +16,35 @@ import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
 from hotbay.config.data_sources import DataParameters
-from hotbay.datalayer.bindings import Bindings, TypeProvider
-from hotbay.datalayer.counted_scrapes import CountedPages, CountedScrapes
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.engines import NO_ENGINE, EngineSet
-from hotbay.datalayer.extraction import MetricsPage
-from hotbay.datalayer.metrics_source import MetricsPoller
-from hotbay.datalayer.owners import share_out
-from hotbay.datalayer.registrar import (
-    Binding,
-    Registrant,
-    Resolution,
-    extractors_of_events,
-    extractors_of_payloads,
-)
-from hotbay.datalayer.schedule import start_delay_s
-from hotbay.datalayer.scrape import Scraper, ScrapeStore, Scraping
-from hotbay.datalayer.sources.core import CoreMetricsExtractor
-from hotbay.datalayer.sources.event_attributes import EventAttributes
-from hotbay.datalayer.sources.extracting import Extraction
-from hotbay.datalayer.sources.lifecycle import Lifecycle, WatchedSource
-from hotbay.datalayer.sources.notification import Notifications, NotifiedSource
-from hotbay.datalayer.sources.pages import PageExtraction
-from hotbay.datalayer.sources.polling import PolledSource, SourceCollectors, base_tick_s, whole_ticks
-from hotbay.datalayer.sources.source import (
+from hotbay.datalayer.pages.engines import NO_ENGINE, EngineSet
+from hotbay.datalayer.pages.extraction import MetricsPage
+from hotbay.datalayer.scraping.counted_store import CountedPages, CountedScrapes
+from hotbay.datalayer.scraping.in_loop import Scraper, ScrapeStore, Scraping
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
+from hotbay.datalayer.scraping.schedule import start_delay_s
+from hotbay.datalayer.source import (
     Counts,
     EndpointSource,
     Extractor,
     NotificationSource,
     PollingSource,
+)
+from hotbay.datalayer.sources.bindings import Bindings, TypeProvider
+from hotbay.datalayer.sources.core import CoreMetricsExtractor
+from hotbay.datalayer.sources.event_attributes import EventAttributes
+from hotbay.datalayer.sources.extracting import Extraction
+from hotbay.datalayer.sources.lifecycle import Lifecycle, WatchedSource
+from hotbay.datalayer.sources.notification import Notifications, NotifiedSource
+from hotbay.datalayer.sources.owners import share_out
+from hotbay.datalayer.sources.pages import PageExtraction
+from hotbay.datalayer.sources.polling import PolledSource, SourceCollectors, base_tick_s, whole_ticks
+from hotbay.datalayer.sources.registrar import (
+    Binding,
+    Registrant,
+    Resolution,
+    extractors_of_events,
+    extractors_of_payloads,
 )
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import Problem

@@ -19,21 +19,21 @@ from hotbay.config.data_sources import DataParameters, Provided, default_use, re
 from hotbay.config.data_types import ObjectKind
 from hotbay.config.host_config import HostConfig
 from hotbay.config.picker_config import PickerConfig
-from hotbay.datalayer.builtin_sources import make_source
-from hotbay.datalayer.configured_endpoints import configured_endpoints
+from hotbay.datalayer.discovery.configured import configured_endpoints
 from hotbay.datalayer.discovery.discovery import Discovery
 from hotbay.datalayer.discovery.feed import FeedPlan
 from hotbay.datalayer.discovery.plans import discovery_plan
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.freshness import Freshness, StalePolicy
-from hotbay.datalayer.metrics_source import MetricsPoller
 from hotbay.datalayer.remote.provider import RemoteTypes
 from hotbay.datalayer.remote.records import listens_on
-from hotbay.datalayer.scrape import ScrapeStore
-from hotbay.datalayer.scrape_process import ScrapeProcess
+from hotbay.datalayer.scraping.in_loop import ScrapeStore
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
+from hotbay.datalayer.scraping.process import ScrapeProcess
+from hotbay.datalayer.source import DataSource, NotificationSource
+from hotbay.datalayer.sources.builtin import make_source
 from hotbay.datalayer.sources.objects import ObjectDirectorySource
-from hotbay.datalayer.sources.source import DataSource, NotificationSource
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hotbay.errors import Problem
 from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hotbay.config.host_config import HostConfig, PackageEntry
-from hotbay.datalayer.health_state import HealthLimits
+from hotbay.datalayer.health.state import HealthLimits
 from hotbay.rollout.backoff import BackoffPolicy
 from hotbay.rollout.facts import PluginSettings, plugin_of
 from hotbay.rollout.selection import Pin

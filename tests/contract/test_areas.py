@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hotbay.datalayer.snapshot import Snapshot
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.rpc.memfd import SharedArea
 from hotbay.scheduling.shared_view import Ring
 from hotbay_sdk._areas import Area

@@ -10,13 +10,13 @@ import orjson
 from hotbay_sdk.protocol import DataDeclaration
 
 from hotbay.config.documents import load_document, refuse
-from hotbay.datalayer.endpoint_documents import read_endpoints
-from hotbay.datalayer.exposition import ExpositionError, PageReader
+from hotbay.datalayer.discovery.endpoint_documents import read_endpoints
+from hotbay.datalayer.pages.exposition import ExpositionError, PageReader
 from hotbay.datalayer.remote.payloads import payload_to_wire, samples_to_wire
 from hotbay.datalayer.remote.wire_events import event_to_wire, object_kind_of
+from hotbay.datalayer.source import EndpointNews, EventType, ObjectEvent, SourceError
 from hotbay.datalayer.sources.models import read_models
 from hotbay.datalayer.sources.objects import read_objects
-from hotbay.datalayer.sources.source import EndpointNews, EventType, ObjectEvent, SourceError
 from hotbay.errors import InputError, Place, Problem
 
 __all__ = ["read_events", "read_payload"]

@@ -21,8 +21,8 @@ from hotbay.config.file_content import FileContent
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.config.reload import read_content, watch_files
+from hotbay.datalayer.discovery.endpoint_documents import check_listed
 from hotbay.datalayer.endpoint import format_authority
-from hotbay.datalayer.endpoint_documents import check_listed
 from hotbay.errors import HostError, InputError, Place, Problem, only_host_error
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.observe.logs import set_up_logging

@@ -25,7 +25,7 @@ from hotbay.config.host_config import HostConfig, host_config_schema, load_host_
 from hotbay.config.picker_config import KIND as PICKER_KIND
 from hotbay.config.picker_config import load_picker_config
 from hotbay.config.source_config import BUNDLED, Source
-from hotbay.datalayer.endpoint_documents import check_listed, read_endpoints
+from hotbay.datalayer.discovery.endpoint_documents import check_listed, read_endpoints
 from hotbay.errors import InputError, PackageError, Place, Problem
 from hotbay.packages.bundled import Part, absent, bundled_folder
 from hotbay.packages.sources.folder import DirectorySource

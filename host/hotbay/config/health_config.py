@@ -1,6 +1,6 @@
 """When an endpoint is ejected for its answers, and how slowly one begins: the `health` of a HostConfig. Pure.
 
-The defaults, and where they come from, are those of `hotbay.datalayer.availability`; a unit test holds them equal.
+The defaults, and where they come from, are those of `hotbay.datalayer.health.availability`; a unit test holds them equal.
 """
 
 from typing import Annotated

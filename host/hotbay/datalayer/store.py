@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hotbay.datalayer.attribute_columns import AttributeColumns
 from hotbay.datalayer.attributes import AttributeValue
 from hotbay.datalayer.endpoint import Delete, Endpoint, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
-from hotbay.datalayer.figures import HEALTHY, SLOW_START, WEIGHT, endpoint_columns, take_report
-from hotbay.datalayer.freshness import Freshness, healthiness, scraped_health
 from hotbay.datalayer.ledger import Ledger
 from hotbay.datalayer.operator_labels import as_labelled
-from hotbay.datalayer.publication import Part, Parts, next_snapshot
-from hotbay.datalayer.rows import Row, RowTable, ScrapeStatus
-from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT, EndpointFacts, Snapshot
+from hotbay.datalayer.tables.attribute_columns import AttributeColumns
+from hotbay.datalayer.tables.figures import HEALTHY, SLOW_START, WEIGHT, endpoint_columns, take_report
+from hotbay.datalayer.tables.freshness import Freshness, healthiness, scraped_health
+from hotbay.datalayer.tables.publication import Part, Parts, next_snapshot
+from hotbay.datalayer.tables.rows import Row, RowTable, ScrapeStatus
+from hotbay.datalayer.tables.snapshot import EMPTY_SNAPSHOT, EndpointFacts, Snapshot
 
 __all__ = ["AGE_RESOLUTION_S", "EndpointStore"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from hotbay.datalayer.exposition import ExpositionError, PageReader
+from hotbay.datalayer.pages.exposition import ExpositionError, PageReader
 
 __all__ = ["Counters", "EndpointStatus", "GaugeError", "HostStatus", "PluginStatus", "read_counters", "read_status"]
 

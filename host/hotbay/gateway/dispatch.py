@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from hotbay.datalayer.endpoint_reports import Attempt
+from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.answers import Answer, Refusal, json_answer
 from hotbay.gateway.exchange import GONE, MAX_CANDIDATES, Exchange, Upstreams
 from hotbay.gateway.head import DESTINATION

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.endpoint_reports import Attempt
+from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.answers import Refusal
 from hotbay.gateway.head import Framing, request_head, response_framing, response_head
 from hotbay.gateway.limits import GatewayLimits

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.endpoint_reports import Attempt
+from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.outcome import Outcome
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hotbay_sdk.protocol import ErrorCode, Value
 from hotbay_sdk.protocol.calls import REQUEST_SCOPE
 
-from hotbay.datalayer.snapshot import Snapshot
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.errors import printable
 from hotbay.scheduling.binding import Binding
 from hotbay.scheduling.fields import request_field

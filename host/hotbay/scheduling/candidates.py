@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hotbay.datalayer.snapshot import Snapshot
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.scheduling.shares import Shares
 
 __all__ = ["EVERYBODY", "Admission", "Candidates", "rows_of"]

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from hotbay.datalayer.snapshot import Snapshot
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.scheduling.batch import LastGood
 from hotbay.scheduling.binding import Binding, Policy
 from hotbay.scheduling.builtin import SPREAD

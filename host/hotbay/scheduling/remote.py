@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from hotbay_sdk.protocol import ErrorCode, Method, ValueRefusedError
 
-from hotbay.datalayer.snapshot import Snapshot
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.errors import HostError
 from hotbay.rpc.faults import UnsendableError
 from hotbay.rpc.leases import Generation

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from hotbay.datalayer.snapshot import Snapshot
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.arms import Arms, CanaryPlan, Shadow, in_canary
 from hotbay.scheduling.batch import LastGood, Tally, complaint_text

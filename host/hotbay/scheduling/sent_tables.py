@@ -7,7 +7,7 @@ from typing import Final
 
 from hotbay_sdk.protocol import Value
 
-from hotbay.datalayer.side_tables import SideTables
+from hotbay.datalayer.tables.side_tables import SideTables
 from hotbay.rpc.faults import UnsendableError
 
 __all__ = ["FEATURE", "MAX_TABLES_BYTES", "SentTables"]

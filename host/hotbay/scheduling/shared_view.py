@@ -22,7 +22,7 @@ import numpy.typing as npt
 from hotbay_sdk.protocol.areas import AreaLayout, ordering, plan_area
 from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX, INT64_SUFFIX
 
-from hotbay.datalayer.snapshot import Column, Snapshot
+from hotbay.datalayer.tables.snapshot import Column, Snapshot
 from hotbay.errors import HostError
 from hotbay.rpc.leases import Generation
 from hotbay.rpc.memfd import SharedArea

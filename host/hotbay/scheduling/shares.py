@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from hotbay.datalayer.snapshot import Column, Snapshot
+from hotbay.datalayer.tables.snapshot import Column, Snapshot
 
 __all__ = ["Shares"]
 

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from hotbay_sdk.protocol import ErrorCode, Method, Value, ValueRefusedError
 
-from hotbay.datalayer.snapshot import Snapshot
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.errors import HostError
 from hotbay.rpc.faults import UnsendableError
 from hotbay.rpc.leases import Generation

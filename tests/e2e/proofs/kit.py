@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from hotbay.cli.admin_client import AdminClient
-from hotbay.datalayer.exposition import PageReader
+from hotbay.datalayer.pages.exposition import PageReader
 
 from tests.integration.conftest import (
     Client,

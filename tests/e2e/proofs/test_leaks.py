@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from hotbay.datalayer.exposition import PageReader
+from hotbay.datalayer.pages.exposition import PageReader
 
 from tests.e2e.proofs.kit import HostUnderProof, Load, wait_until
 from tests.integration.conftest import POLL_S, Text, children_of

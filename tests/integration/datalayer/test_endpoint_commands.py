@@ -5,11 +5,11 @@ from pathlib import Path
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
-from hotbay.datalayer.endpoint_commands import EndpointCommands
-from hotbay.datalayer.endpoint_reports import Attempt
-from hotbay.datalayer.health_watch import HealthWatch
+from hotbay.datalayer.health.reports import Attempt
+from hotbay.datalayer.health.watch import HealthWatch
+from hotbay.datalayer.operations.commands import EndpointCommands
+from hotbay.datalayer.operations.overrides import OverrideFile
 from hotbay.datalayer.operator_labels import STATE_LABEL, WEIGHT_LABEL
-from hotbay.datalayer.overrides import OverrideFile
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import CapacityError, InputError
 from hotbay.observe.metrics import Metrics

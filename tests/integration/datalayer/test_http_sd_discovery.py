@@ -17,11 +17,11 @@ from hotbay.config.data_parameters import Tls
 from hotbay.config.discovery_parameters import HttpSdDiscovery
 from hotbay.datalayer.discovery import http_sd
 from hotbay.datalayer.discovery.discovery import Discovery
+from hotbay.datalayer.discovery.endpoint_documents import EndpointFile
 from hotbay.datalayer.discovery.http_sd import MAX_BODY_BYTES
 from hotbay.datalayer.discovery.plans import discovery_plan
 from hotbay.datalayer.discovery.service_documents import read_service_document
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, Upsert
-from hotbay.datalayer.endpoint_documents import EndpointFile
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError
 from hotbay.observe.background import Background

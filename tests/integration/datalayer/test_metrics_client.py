@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 import anyio
 import pytest
-from hotbay.datalayer.metrics_client import MAX_BODY_BYTES, MetricsClient, MetricsFetchError
+from hotbay.datalayer.fetching.metrics_client import MAX_BODY_BYTES, MetricsClient, MetricsFetchError
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from hotbay.datalayer.metrics_source import MetricsPoller
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
 
 PROMETHEUS = shutil.which("prometheus")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import Metrics
-from hotbay.datalayer.metrics_source import MIN_INTERVAL_S, MetricsPoller
-from hotbay.datalayer.scrape import Scraper
-from hotbay.datalayer.scrape_collectors import ScrapeCollectors
-from hotbay.datalayer.scrape_records import ScrapeRecords, log_widened
+from hotbay.datalayer.scraping.collectors import ScrapeCollectors
+from hotbay.datalayer.scraping.in_loop import Scraper
+from hotbay.datalayer.scraping.metrics_source import MIN_INTERVAL_S, MetricsPoller
+from hotbay.datalayer.scraping.records import ScrapeRecords, log_widened
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
 

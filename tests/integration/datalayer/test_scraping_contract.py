@@ -17,11 +17,11 @@ import pytest
 from hotbay.config.engine_parameters import CustomMetric, EngineMapping, EngineParameters
 from hotbay.config.metric_specs import MetricSpec
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.engines import EngineSet
-from hotbay.datalayer.extraction import MetricsPage
-from hotbay.datalayer.metrics_source import MetricsPoller
-from hotbay.datalayer.scrape import Scraper, Scraping
-from hotbay.datalayer.scrape_process import ScrapeProcess
+from hotbay.datalayer.pages.engines import EngineSet
+from hotbay.datalayer.pages.extraction import MetricsPage
+from hotbay.datalayer.scraping.in_loop import Scraper, Scraping
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
+from hotbay.datalayer.scraping.process import ScrapeProcess
 from hotbay.datalayer.store import EndpointStore
 from hotbay.process.helper import Helper
 
@@ -279,8 +279,8 @@ async def test_when_scraping_ends_the_process_is_gone(server) -> None:
 
 HOST = """
 import anyio
-from hotbay.datalayer.metrics_source import MetricsPoller
-from hotbay.datalayer.scrape_process import ScrapeProcess
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
+from hotbay.datalayer.scraping.process import ScrapeProcess
 from hotbay.datalayer.store import EndpointStore
 from hotbay.process.helper import Helper
 

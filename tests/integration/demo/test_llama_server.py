@@ -16,8 +16,8 @@ from typing import Any
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.metrics_source import MetricsPoller
-from hotbay.datalayer.scrape import Scraper
+from hotbay.datalayer.scraping.in_loop import Scraper
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
 from hotbay.datalayer.store import EndpointStore
 from hotbay.demo.llama import LlamaServer, LlamaSpec
 from hotbay.demo.model import SHAPES, write_model

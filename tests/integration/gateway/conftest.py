@@ -13,7 +13,7 @@ from random import Random
 import orjson
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.endpoint_reports import Attempt
+from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hotbay.datalayer.endpoint_commands import EndpointCommands
-from hotbay.datalayer.endpoint_reports import Attempt
-from hotbay.datalayer.health_state import HealthLimits, Phase
-from hotbay.datalayer.health_watch import HealthWatch
-from hotbay.datalayer.overrides import OverrideFile
+from hotbay.datalayer.health.reports import Attempt
+from hotbay.datalayer.health.state import HealthLimits, Phase
+from hotbay.datalayer.health.watch import HealthWatch
+from hotbay.datalayer.operations.commands import EndpointCommands
+from hotbay.datalayer.operations.overrides import OverrideFile
 from hotbay.datalayer.store import EndpointStore
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits

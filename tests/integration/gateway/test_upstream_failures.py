@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.endpoint_reports import Attempt
+from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 from hotbay.scheduling.decision import Rejected

@@ -17,7 +17,7 @@ from hotbay.datalayer.remote.calls import RefCalls
 from hotbay.datalayer.remote.discovery import RemoteDiscovery
 from hotbay.datalayer.remote.extractors import RemoteEventExtractor
 from hotbay.datalayer.remote.succession import Succession
-from hotbay.datalayer.sources.source import EndpointNews, EventType
+from hotbay.datalayer.source import EndpointNews, EventType
 from hotbay.errors import HostError
 from hotbay_sdk.protocol import Method
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from hotbay.app import Host
 from hotbay.config.picker_config import load_picker_config
-from hotbay.datalayer.configured_endpoints import configured_endpoints
+from hotbay.datalayer.discovery.configured import configured_endpoints
 from hotbay.errors import InputError
 from hotbay.packages.manifest import host_platform
 from hotbay.rollout.adoption import ReplacedError

@@ -14,7 +14,7 @@ from hotbay.cli.admin_client import AdminClient
 from hotbay.config.host_config import load_host_config
 from hotbay.config.picker_config import load_picker_config
 from hotbay.datalayer.discovery.feed import DiscoveryFeed
-from hotbay.datalayer.scrape_collectors import ScrapeCollectors
+from hotbay.datalayer.scraping.collectors import ScrapeCollectors
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import HostError
 from hotbay.gateway.admin import AdminServer

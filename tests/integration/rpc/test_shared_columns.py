@@ -16,9 +16,9 @@ import msgpack
 import numpy as np
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.freshness import Freshness, StalePolicy
-from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT, Snapshot
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
+from hotbay.datalayer.tables.snapshot import EMPTY_SNAPSHOT, Snapshot
 from hotbay.errors import HostError
 from hotbay.observe.metrics import Metrics as HostMetrics
 from hotbay.rpc.leases import Generation, Origin

@@ -3,7 +3,7 @@
 from itertools import islice
 from pathlib import Path
 
-from hotbay.datalayer.exposition import PageReader
+from hotbay.datalayer.pages.exposition import PageReader
 
 from benchmarks.figures.scrape import READS, pages_of
 from benchmarks.scraped import LINES, MARK, busy_page

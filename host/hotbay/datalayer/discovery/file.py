@@ -13,8 +13,8 @@ import anyio.to_thread
 from hotbay.config.documents import decode_text, load_document, refuse
 from hotbay.config.file_content import FileContent
 from hotbay.config.reload import read_content, watch_files
+from hotbay.datalayer.discovery.endpoint_documents import EndpointFile, read_endpoints, with_last_good
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier
-from hotbay.datalayer.endpoint_documents import EndpointFile, read_endpoints, with_last_good
 from hotbay.errors import InputError, Place, Problem
 
 __all__ = ["FileEndpoints"]

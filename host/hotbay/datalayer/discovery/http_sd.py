@@ -18,11 +18,11 @@ import anyio.to_thread
 import httpx
 
 from hotbay.config.discovery_parameters import HttpSdDiscovery
+from hotbay.datalayer.discovery.endpoint_documents import with_last_good
 from hotbay.datalayer.discovery.feed import discovery_failed
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier
 from hotbay.datalayer.discovery.service_documents import read_service_document
-from hotbay.datalayer.endpoint_documents import with_last_good
-from hotbay.datalayer.sources.tls import client_context
+from hotbay.datalayer.fetching.tls import client_context
 from hotbay.errors import CapacityError, InputError, Problem, printable
 
 __all__ = ["MAX_BODY_BYTES", "HttpSdEndpoints"]

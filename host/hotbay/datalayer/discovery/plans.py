@@ -12,11 +12,11 @@ from hotbay.config.discovery_parameters import (
 )
 from hotbay.config.documents import refuse
 from hotbay.datalayer.discovery.dns_later import LaterDnsEndpoints
+from hotbay.datalayer.discovery.endpoint_documents import read_endpoints
 from hotbay.datalayer.discovery.feed import FeedPlan
 from hotbay.datalayer.discovery.file import FileEndpoints
 from hotbay.datalayer.discovery.http_sd import HttpSdEndpoints
 from hotbay.datalayer.discovery.static import StaticEndpoints
-from hotbay.datalayer.endpoint_documents import read_endpoints
 
 __all__ = ["DISCOVERY_SLOT", "discovery_plan"]
 

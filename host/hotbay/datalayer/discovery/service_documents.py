@@ -15,9 +15,9 @@ from typing import Final
 import orjson
 
 from hotbay.config.wording import described, path_text
+from hotbay.datalayer.discovery.endpoint_documents import EndpointFile
 from hotbay.datalayer.discovery.session import MAX_ENDPOINTS
 from hotbay.datalayer.endpoint import EndpointMetadata, format_authority
-from hotbay.datalayer.endpoint_documents import EndpointFile
 from hotbay.errors import InputError, Place, Problem
 
 __all__ = ["read_service_document"]

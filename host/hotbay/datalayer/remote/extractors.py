@@ -1,4 +1,4 @@
-"""Extractors and sources in plugin processes, in the forms of `hotbay.datalayer.sources.source`."""
+"""Extractors and sources in plugin processes, in the forms of `hotbay.datalayer.source`."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from hotbay.datalayer.remote.wire_events import (
     read_endpoint_news,
     read_object_event,
 )
-from hotbay.datalayer.sources.source import (
+from hotbay.datalayer.source import (
     AttributesOf,
     Emit,
     EndpointNews,

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hotbay.datalayer.exposition import Sample
-from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.pages.exposition import Sample
+from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.sources.models import ModelsPage
 
 __all__ = ["PAYLOAD_TYPES", "payload_to_wire", "samples_to_wire"]

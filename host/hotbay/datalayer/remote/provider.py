@@ -12,7 +12,6 @@ from hotbay.config.data_types import ENDPOINT_PAYLOAD, POLLED_PAYLOADS, ObjectKi
 from hotbay.config.data_uses import ExtractorUse, SourceUse
 from hotbay.datalayer.discovery.feed import FeedPlan
 from hotbay.datalayer.discovery.plans import DISCOVERY_SLOT
-from hotbay.datalayer.registrar import MissingPolicy, PendingRegistration
 from hotbay.datalayer.remote.calls import CallOutcomes, Generations, RefCalls
 from hotbay.datalayer.remote.discovery import RemoteDiscovery
 from hotbay.datalayer.remote.extractors import (
@@ -23,7 +22,8 @@ from hotbay.datalayer.remote.extractors import (
 )
 from hotbay.datalayer.remote.records import Own
 from hotbay.datalayer.remote.wire_events import form_of, object_kind_of
-from hotbay.datalayer.sources.source import AnyExtractor, DataSource, NotificationSource
+from hotbay.datalayer.source import AnyExtractor, DataSource, NotificationSource
+from hotbay.datalayer.sources.registrar import MissingPolicy, PendingRegistration
 from hotbay.rpc.leases import LiveRef
 
 __all__ = ["RemoteTypes"]

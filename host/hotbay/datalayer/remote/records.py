@@ -16,8 +16,8 @@ from hotbay_sdk.protocol.values import unpack_checked
 
 from hotbay.config.addresses import host_and_port
 from hotbay.config.documents import Document
+from hotbay.datalayer.discovery.endpoint_documents import read_endpoints
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.endpoint_documents import read_endpoints
 from hotbay.errors import PluginFault, Problem
 
 __all__ = ["MAX_RECORD_BYTES", "Gone", "Named", "Own", "Record", "RecordReader", "Refused", "Told", "listens_on"]

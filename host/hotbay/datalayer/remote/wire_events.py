@@ -9,7 +9,7 @@ from hotbay_sdk.protocol import TypeDeclaration, Value
 from hotbay.config.data_types import ObjectKind, Point, TypeForm
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.endpoint_rows import endpoint_row
-from hotbay.datalayer.sources.source import EndpointNews, Event, EventType, ObjectEvent
+from hotbay.datalayer.source import EndpointNews, Event, EventType, ObjectEvent
 from hotbay.errors import PluginFault
 
 __all__ = ["columns_of", "event_to_wire", "form_of", "object_kind_of", "read_endpoint_news", "read_object_event"]

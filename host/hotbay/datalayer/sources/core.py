@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from hotbay.config.engine_parameters import EngineParameters
 from hotbay.datalayer.endpoint import Endpoint, Metrics
-from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.pages.extraction import MetricsPage
 
 __all__ = ["CoreMetricsExtractor"]
 

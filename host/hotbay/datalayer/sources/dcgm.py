@@ -18,8 +18,8 @@ from typing import Final
 
 from hotbay.datalayer.attributes import AttributeValue
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata
-from hotbay.datalayer.exposition import Sample
-from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.pages.exposition import Sample
+from hotbay.datalayer.pages.extraction import MetricsPage
 
 __all__ = ["COLUMNS", "FAMILIES", "DcgmExtractor", "GpusMissingError", "read_gpus"]
 

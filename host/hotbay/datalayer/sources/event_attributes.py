@@ -15,7 +15,7 @@ from typing import Final
 
 from hotbay.datalayer.attributes import AttributeMap, AttributeValue
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata
-from hotbay.datalayer.sources.source import AttributesOf
+from hotbay.datalayer.source import AttributesOf
 from hotbay.datalayer.store import EndpointStore
 
 __all__ = ["MAX_KEPT_BYTES", "MAX_KEPT_ENDPOINTS", "EventAttributes", "KeptAttributes", "TooManyAttributesError"]

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import anyio
 
 from hotbay.datalayer.endpoint import Metrics
-from hotbay.datalayer.sources.source import STEP_TIMEOUT_S, AnyExtractor, Counts, Extractor, step_timeout_s
+from hotbay.datalayer.source import STEP_TIMEOUT_S, AnyExtractor, Counts, Extractor, step_timeout_s
 from hotbay.datalayer.store import EndpointStore
 
 __all__ = ["Extraction", "Guard"]

@@ -8,8 +8,8 @@ import ssl
 from dataclasses import dataclass
 
 from hotbay.datalayer.endpoint import EndpointMetadata, format_authority, split_authority
-from hotbay.datalayer.metrics_client import Fetched, MetricsClient, MetricsFetchError
-from hotbay.datalayer.sources.source import STEP_TIMEOUT_S, SourceError
+from hotbay.datalayer.fetching.metrics_client import Fetched, MetricsClient, MetricsFetchError
+from hotbay.datalayer.source import STEP_TIMEOUT_S, SourceError
 
 __all__ = ["DocumentClient", "Where"]
 

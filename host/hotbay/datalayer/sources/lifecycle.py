@@ -18,9 +18,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
-from hotbay.datalayer.sources.extracting import Guard
-from hotbay.datalayer.sources.polling import SourceCollectors
-from hotbay.datalayer.sources.source import (
+from hotbay.datalayer.source import (
     STEP_TIMEOUT_S,
     AttributesOf,
     Counts,
@@ -30,6 +28,8 @@ from hotbay.datalayer.sources.source import (
     EventType,
     step_timeout_s,
 )
+from hotbay.datalayer.sources.extracting import Guard
+from hotbay.datalayer.sources.polling import SourceCollectors
 from hotbay.datalayer.store import EndpointStore
 
 __all__ = ["MOST_WAITING", "EndpointNotificationSource", "Lifecycle", "WatchedSource"]

@@ -12,8 +12,8 @@ import orjson
 
 from hotbay.datalayer.attributes import AttributeValue
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata
+from hotbay.datalayer.source import SourceError
 from hotbay.datalayer.sources.http import DocumentClient, Where
-from hotbay.datalayer.sources.source import SourceError
 
 __all__ = [
     "MAX_MODELS",

@@ -13,9 +13,7 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
-from hotbay.datalayer.sources.event_attributes import EventAttributes
-from hotbay.datalayer.sources.extracting import Guard
-from hotbay.datalayer.sources.source import (
+from hotbay.datalayer.source import (
     STEP_TIMEOUT_S,
     AttributesOf,
     Counts,
@@ -24,6 +22,8 @@ from hotbay.datalayer.sources.source import (
     ObjectEvent,
     step_timeout_s,
 )
+from hotbay.datalayer.sources.event_attributes import EventAttributes
+from hotbay.datalayer.sources.extracting import Guard
 from hotbay.observe.background import Background
 
 __all__ = ["Notifications", "NotifiedSource"]

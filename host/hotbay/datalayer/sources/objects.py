@@ -24,7 +24,7 @@ from hotbay.config.file_content import FileContent
 from hotbay.config.forms import Form
 from hotbay.config.reload import RESYNC_S, SETTLE_S, read_content, watch_folder
 from hotbay.config.wording import Value
-from hotbay.datalayer.sources.source import Emit, EventType, ObjectEvent
+from hotbay.datalayer.source import Emit, EventType, ObjectEvent
 from hotbay.errors import InputError, Place, Problem
 
 __all__ = ["MAX_FILES", "FolderObjects", "ObjectDirectorySource", "changes", "read_objects"]

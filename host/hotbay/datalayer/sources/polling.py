@@ -19,9 +19,9 @@ from anyio.abc import TaskGroup
 
 from hotbay.config.data_parameters import SHORTEST_INTERVAL_S
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.schedule import start_window_s
+from hotbay.datalayer.scraping.schedule import start_window_s
+from hotbay.datalayer.source import STEP_TIMEOUT_S, Counts, Extractor, PollingSource, SourceError
 from hotbay.datalayer.sources.extracting import Extraction
-from hotbay.datalayer.sources.source import STEP_TIMEOUT_S, Counts, Extractor, PollingSource, SourceError
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
 

@@ -9,12 +9,12 @@ import pytest
 from hotbay.collection import Collection
 from hotbay.config.data_sources import default_use, read_data_layer
 from hotbay.config.picker_config import load_picker_config
-from hotbay.datalayer.bindings import NoTypes
-from hotbay.datalayer.builtin_sources import make_source
-from hotbay.datalayer.registrar import PendingRegistration
+from hotbay.datalayer.sources.bindings import NoTypes
+from hotbay.datalayer.sources.builtin import make_source
 from hotbay.datalayer.sources.dcgm import DcgmExtractor
 from hotbay.datalayer.sources.lifecycle import EndpointNotificationSource
 from hotbay.datalayer.sources.models import ModelsExtractor
+from hotbay.datalayer.sources.registrar import PendingRegistration
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError
 from hotbay.observe.background import Background

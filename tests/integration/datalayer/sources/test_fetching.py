@@ -8,10 +8,10 @@ import pytest
 from hotbay.config.data_parameters import MetricsSource, Tls
 from hotbay.config.data_types import BUILTIN_FORMS
 from hotbay.config.data_uses import SourceUse
-from hotbay.datalayer.builtin_sources import make_source
+from hotbay.datalayer.fetching.tls import client_context
+from hotbay.datalayer.source import SourceError
+from hotbay.datalayer.sources.builtin import make_source
 from hotbay.datalayer.sources.models import ModelsPage, ServedModel
-from hotbay.datalayer.sources.source import SourceError
-from hotbay.datalayer.sources.tls import client_context
 from hotbay.errors import InputError
 
 pytestmark = pytest.mark.anyio

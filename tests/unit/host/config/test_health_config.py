@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hotbay.cli.effective import effective_host
 from hotbay.config.host_config import HostConfig, load_host_config
-from hotbay.datalayer.health_state import HealthLimits
+from hotbay.datalayer.health.state import HealthLimits
 from hotbay.errors import InputError
 from hotbay.wishes import ejection_limits
 

@@ -7,7 +7,7 @@ import pytest
 from hotbay.config.addresses import AUTHORITY_FORM, HOST_FORM
 from hotbay.config.host_config import host_config_schema, load_host_config
 from hotbay.config.host_fields import EndpointUrl, ListenAddress
-from hotbay.datalayer.freshness import ATTRIBUTE_PREFIX, FRESHNESS_FIELDS
+from hotbay.datalayer.tables.freshness import ATTRIBUTE_PREFIX, FRESHNESS_FIELDS
 from hotbay.errors import InputError, Place
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,9 +5,9 @@ import math
 
 import pytest
 from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, Metrics, Upsert
-from hotbay.datalayer.engines import EngineSet
-from hotbay.datalayer.extraction import MetricsPage, MetricsReader
-from hotbay.datalayer.page_text import PageText
+from hotbay.datalayer.pages.engines import EngineSet
+from hotbay.datalayer.pages.extraction import MetricsPage, MetricsReader
+from hotbay.datalayer.pages.text import PageText
 from hotbay.datalayer.store import EndpointStore
 
 

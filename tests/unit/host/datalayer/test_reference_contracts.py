@@ -10,10 +10,10 @@ from hotbay.datalayer.discovery.discovery import Discovery
 from hotbay.datalayer.discovery.feed import FeedPlan
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata, Metrics
+from hotbay.datalayer.source import AttributesOf, Emit, Event, EventType, ObjectEvent
 from hotbay.datalayer.sources.event_attributes import EventAttributes
 from hotbay.datalayer.sources.extracting import Extraction
 from hotbay.datalayer.sources.notification import Notifications, NotifiedSource
-from hotbay.datalayer.sources.source import AttributesOf, Emit, Event, EventType, ObjectEvent
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
 

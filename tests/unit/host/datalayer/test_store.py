@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
-from hotbay.datalayer.snapshot import EMPTY_SNAPSHOT
 from hotbay.datalayer.store import AGE_RESOLUTION_S, EndpointStore
+from hotbay.datalayer.tables.snapshot import EMPTY_SNAPSHOT
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS
 
 

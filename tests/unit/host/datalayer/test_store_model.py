@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState, Metrics
-from hotbay.datalayer.freshness import Freshness, StalePolicy
 from hotbay.datalayer.store import AGE_RESOLUTION_S, EndpointStore
+from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 

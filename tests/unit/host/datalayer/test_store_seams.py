@@ -6,8 +6,8 @@ import math
 import pytest
 from hotbay.datalayer.attributes import AttributeRefusedError, AttributeValue, DynamicAttribute
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
-from hotbay.datalayer.freshness import Freshness
 from hotbay.datalayer.store import AGE_RESOLUTION_S, EndpointStore
+from hotbay.datalayer.tables.freshness import Freshness
 
 
 def endpoint(name: str, port: int = 8000) -> EndpointMetadata:

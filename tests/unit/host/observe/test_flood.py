@@ -75,7 +75,7 @@ def test_z07_plugin_down_and_scrape_failing_for_ten_minutes(log):
         log.clock.at_s = tick / 20
         log.say(
             logging.WARNING, "scrape_failed endpoint=%s reason=%s: %s", "a", "refused", tick, thing="scrape",
-            logger="hotbay.datalayer.scrape",
+            logger="hotbay.datalayer.scraping.in_loop",
         )  # fmt: skip
         happened["scrape"] += 1
         if tick % 10 == 0:

@@ -8,7 +8,7 @@ from math import isnan
 
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.freshness import Freshness, StalePolicy
+from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay_sdk import Context, DataProducer, Endpoint, Endpoints, Plugin, Request, Scorer
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.snapshot import Snapshot
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.scheduling.remote import Remote
 from hotbay.scheduling.statistics import CallCounters
 from hotbay_sdk._batch import HeldView, take_view

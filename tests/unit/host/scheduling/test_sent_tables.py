@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.snapshot import Snapshot
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.errors import InputError
 from hotbay.rpc.faults import UnsendableError
 from hotbay.scheduling.decision import Picked

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.snapshot import Snapshot
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.errors import HostError, PluginFault
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.rpc.memfd import SharedArea

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.snapshot import Snapshot
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.scheduling.builtin import max_score, uniform, weighted_random
 from hotbay.scheduling.shares import Shares
 from hypothesis import given

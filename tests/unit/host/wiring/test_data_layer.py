@@ -12,11 +12,11 @@ from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.data_layer import DataLayer
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.extraction import MetricsPage
-from hotbay.datalayer.freshness import Freshness, StalePolicy
-from hotbay.datalayer.metrics_source import MetricsPoller
-from hotbay.datalayer.scrape import ScrapeStore
-from hotbay.datalayer.scrape_records import ScrapeCounts
+from hotbay.datalayer.pages.extraction import MetricsPage
+from hotbay.datalayer.scraping.in_loop import ScrapeStore
+from hotbay.datalayer.scraping.metrics_source import MetricsPoller
+from hotbay.datalayer.scraping.records import ScrapeCounts
+from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics as Counted
 

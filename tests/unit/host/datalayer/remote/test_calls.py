@@ -9,8 +9,8 @@ import anyio.lowlevel
 import pytest
 from hotbay.config.data_types import ObjectKind
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata, Metrics
-from hotbay.datalayer.exposition import Sample
-from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.pages.exposition import Sample
+from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.remote import calls as calls_module
 from hotbay.datalayer.remote.budget import MAX_ENDPOINT_BYTES, reply_limit
 from hotbay.datalayer.remote.calls import MAX_DELIVERIES, MAX_WAITING, PER_THREAD, RefCalls
@@ -20,7 +20,7 @@ from hotbay.datalayer.remote.extractors import (
     RemoteExtractor,
     RemoteSource,
 )
-from hotbay.datalayer.sources.source import EndpointNews, EventType, ObjectEvent
+from hotbay.datalayer.source import EndpointNews, EventType, ObjectEvent
 from hotbay.errors import CapacityError, HostError, InputError, PluginFault
 from hotbay.rpc.faults import UnsendableError
 from hotbay_sdk.protocol import DataDeclaration, Method, TypeDeclaration

@@ -7,8 +7,7 @@ import pytest
 from hotbay.config.data_types import BUILTIN_FORMS, Point, TypeForm
 from hotbay.config.data_uses import ExtractorUse, SourceUse
 from hotbay.datalayer.discovery.plans import DISCOVERY_SLOT
-from hotbay.datalayer.extraction import MetricsPage
-from hotbay.datalayer.registrar import MissingPolicy
+from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.remote.discovery import RemoteDiscovery
 from hotbay.datalayer.remote.extractors import (
     RemoteEndpointSource,
@@ -17,8 +16,9 @@ from hotbay.datalayer.remote.extractors import (
     RemoteSource,
 )
 from hotbay.datalayer.remote.provider import RemoteTypes
+from hotbay.datalayer.source import EndpointSource, NotificationSource
 from hotbay.datalayer.sources.objects import ObjectDirectorySource
-from hotbay.datalayer.sources.source import EndpointSource, NotificationSource
+from hotbay.datalayer.sources.registrar import MissingPolicy
 from hotbay_sdk.protocol import DataDeclaration, TypeDeclaration
 
 EXTRACTOR = ExtractorUse("mine", "my-extractor", None)

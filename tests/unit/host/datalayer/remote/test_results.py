@@ -10,8 +10,8 @@ import pytest
 from hotbay.config.data_types import ObjectKind, Point, TypeForm
 from hotbay.datalayer.attributes import MAX_ATTRIBUTE_BYTES
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState, Metrics
-from hotbay.datalayer.exposition import Sample
-from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.pages.exposition import Sample
+from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.remote.payloads import payload_to_wire
 from hotbay.datalayer.remote.records import (
     MAX_RECORD_BYTES,
@@ -32,8 +32,8 @@ from hotbay.datalayer.remote.wire_events import (
     read_endpoint_news,
     read_object_event,
 )
+from hotbay.datalayer.source import EndpointNews, EventType, ObjectEvent
 from hotbay.datalayer.sources.models import ModelsPage, ServedModel
-from hotbay.datalayer.sources.source import EndpointNews, EventType, ObjectEvent
 from hotbay.errors import PluginFault
 from hotbay_sdk.protocol import DataDeclaration, TypeDeclaration
 from hypothesis import given

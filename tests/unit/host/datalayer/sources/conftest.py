@@ -8,7 +8,7 @@ import anyio
 import pytest
 from hotbay.config.data_types import ObjectKind
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.sources.source import EndpointNews, Event, ObjectEvent
+from hotbay.datalayer.source import EndpointNews, Event, ObjectEvent
 
 WAIT_S = 5.0
 POD = ObjectKind("", "v1", "Pod")

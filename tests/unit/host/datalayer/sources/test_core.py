@@ -4,7 +4,7 @@ import pytest
 from hotbay.config.engine_parameters import CustomMetric, EngineMapping, EngineParameters
 from hotbay.config.metric_specs import parse_metric_spec
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata, Metrics
-from hotbay.datalayer.extraction import MetricsPage
+from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.sources.core import CoreMetricsExtractor
 
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
+from hotbay.datalayer.source import EventType
 from hotbay.datalayer.sources.lifecycle import EndpointNotificationSource, Lifecycle, WatchedSource
 from hotbay.datalayer.sources.polling import PolledSource, SourceCollectors
-from hotbay.datalayer.sources.source import EventType
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
 from hypothesis import given

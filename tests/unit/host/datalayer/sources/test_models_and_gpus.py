@@ -6,7 +6,8 @@ from types import MappingProxyType
 import pytest
 from hotbay.datalayer.attributes import AttributeMap
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata
-from hotbay.datalayer.exposition import PageReader, Sample
+from hotbay.datalayer.pages.exposition import PageReader, Sample
+from hotbay.datalayer.source import SourceError
 from hotbay.datalayer.sources.dcgm import COLUMNS, FAMILIES, GpusMissingError, read_gpus
 from hotbay.datalayer.sources.models import (
     MAX_MODELS,
@@ -16,7 +17,6 @@ from hotbay.datalayer.sources.models import (
     ServedModel,
     read_models,
 )
-from hotbay.datalayer.sources.source import SourceError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,10 +9,10 @@ import pytest
 from hotbay.config.data_types import ObjectKind
 from hotbay.datalayer.attributes import AttributeMap, AttributeRefusedError
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.source import EventType, ObjectEvent
 from hotbay.datalayer.sources import event_attributes
 from hotbay.datalayer.sources.event_attributes import EventAttributes, TooManyAttributesError
 from hotbay.datalayer.sources.notification import Notifications, NotifiedSource
-from hotbay.datalayer.sources.source import EventType, ObjectEvent
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
 from hypothesis import given

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from hotbay.config.data_types import ObjectKind
+from hotbay.datalayer.source import EventType
 from hotbay.datalayer.sources import objects as module
 from hotbay.datalayer.sources.objects import NO_OBJECTS, changes, look, read_objects
-from hotbay.datalayer.sources.source import EventType
 from hotbay.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st

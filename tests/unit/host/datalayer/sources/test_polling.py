@@ -8,6 +8,7 @@ from fractions import Fraction
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
+from hotbay.datalayer.source import SourceError
 from hotbay.datalayer.sources.polling import (
     CollectorExistsError,
     PolledSource,
@@ -15,7 +16,6 @@ from hotbay.datalayer.sources.polling import (
     base_tick_s,
     whole_ticks,
 )
-from hotbay.datalayer.sources.source import SourceError
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
 from hypothesis import given

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 from hotbay.config.data_types import ObjectKind
-from hotbay.datalayer.registrar import (
+from hotbay.datalayer.sources.lifecycle import EndpointNotificationSource
+from hotbay.datalayer.sources.registrar import (
     Binding,
     MissingPolicy,
     PendingRegistration,
@@ -13,7 +14,6 @@ from hotbay.datalayer.registrar import (
     check_bindings,
     variants,
 )
-from hotbay.datalayer.sources.lifecycle import EndpointNotificationSource
 from hotbay.errors import InputError
 
 POD, NODE = ObjectKind("", "v1", "Pod"), ObjectKind("", "v1", "Node")
