@@ -15,8 +15,8 @@ SERVERS := build/servers/.complete
 
 # Files that a build reads. Caches and build results are not among them, or nothing would ever be up to date.
 sources = $(shell find $(1) -type f -not -name '*.pyc' -not -path '*/build/*' -not -path '*/dist/*' 2>/dev/null)
-# Of the whole lane alone: a part of the tests covers a part of the code.
-COVERAGE := --cov --cov-report=term:skip-covered
+# Of the whole lane alone: a part of the tests covers a part of the code. A file's tests stay together, as its fixtures do.
+WHOLE_LANE := --cov --cov-report=term:skip-covered --numprocesses=auto --maxprocesses=4 --dist=loadfile
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
 .PHONY: help
@@ -69,8 +69,8 @@ run: $(PACKAGES) ## the host and its gateway (ARGS="-c FILE")
 	@$(BIN)/hotbay run $(ARGS)
 
 .PHONY: test
-test: $(PACKAGES) $(SERVERS) ## every test but the slow ones, with coverage (ARGS="tests/unit -q": these, without)
-	@PATH="$(CURDIR)/build/servers/usr/bin:$$PATH" $(BIN)/python -m pytest -m 'not slow' $(or $(ARGS),$(COVERAGE))
+test: $(PACKAGES) $(SERVERS) ## every test but the slow ones, with coverage, on all cores (ARGS="tests/unit -q": these, without)
+	@PATH="$(CURDIR)/build/servers/usr/bin:$$PATH" $(BIN)/python -m pytest -m 'not slow' $(or $(ARGS),$(WHOLE_LANE))
 
 .PHONY: test-slow
 test-slow: $(PACKAGES) $(SAMPLES) $(SERVERS) ## the slow tests: proofs under load (SCALE=0.1 shortens them; ARGS="-k zero_drop")
