@@ -7,14 +7,16 @@ reload may change. One event loop; the store's owner is its thread.
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
-from hotbay.collection import Collection, MakeScraper, OnPage
+from hotbay.collection import Collection
 from hotbay.config.data_sources import DataParameters, Provided, default_use, read_data_layer
 from hotbay.config.data_types import ObjectKind
 from hotbay.config.host_config import HostConfig
@@ -22,25 +24,29 @@ from hotbay.config.picker_config import PickerConfig
 from hotbay.datalayer.discovery.configured import configured_endpoints
 from hotbay.datalayer.discovery.discovery import Discovery
 from hotbay.datalayer.discovery.feed import FeedPlan
+from hotbay.datalayer.discovery.places import listens_on
 from hotbay.datalayer.discovery.plans import discovery_plan
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.remote.provider import RemoteTypes
-from hotbay.datalayer.remote.records import listens_on
 from hotbay.datalayer.scraping.in_loop import ScrapeStore
 from hotbay.datalayer.scraping.metrics_source import MetricsPoller
 from hotbay.datalayer.scraping.process import ScrapeProcess
 from hotbay.datalayer.source import DataSource, NotificationSource
+from hotbay.datalayer.sources.bindings import PreparedSources
 from hotbay.datalayer.sources.builtin import make_source
 from hotbay.datalayer.sources.objects import ObjectDirectorySource
+from hotbay.datalayer.sources.owners import made_by
+from hotbay.datalayer.sources.scraped import MakeScraper, OnPage
+from hotbay.datalayer.sources.unserved import unasked, unmade
 from hotbay.datalayer.store import EndpointStore
 from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hotbay.errors import Problem
 from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics
 from hotbay.process.helper import Helper
-from hotbay.scheduling.registry import SCHEDULING_TYPES
+from hotbay.scheduling.registry import BUILTIN_TYPES, SCHEDULING_TYPES
 
-__all__ = ["PUBLISH_TICK_S", "DataLayer"]
+__all__ = ["PUBLISH_TICK_S", "DataLayer", "PreparedData"]
 
 PUBLISH_TICK_S: Final = 0.02
 """Snapshots are published at most this long after a change (hot-path, Snapshot)."""
@@ -71,10 +77,12 @@ class DataLayer:
         make_scraper: MakeScraper | None = None,
     ) -> None:
         self.store = EndpointStore()
+        # At port 0 the system chooses one: what that is nobody can have named before.
+        self._own = listens_on(config.listen.http.host, config.listen.http.port)
         self.plugins = RemoteTypes(
             default_source=partial(_default_source, interval_s=config.scrape.interval_s),
             feed=_objects(config.objects.directory),
-            own=listens_on(config.listen.http.host, config.listen.http.port),
+            own=self._own,
         )
         self.before_publish: Callable[[float], None] = lambda now: None
         make_scraper = make_scraper or (_scrape_process if config.scrape.process else None)
@@ -85,8 +93,8 @@ class DataLayer:
         self._picker = picker
         self._directory = directory
         self._background = background
+        self._metrics = metrics
         self._discovery: Discovery | None = None
-        self._parameters = DataParameters(None, ())
 
     def active_endpoints(self) -> tuple[EndpointMetadata, ...]:
         """Endpoints that may be picked, by row."""
@@ -107,20 +115,21 @@ class DataLayer:
     async def load(self) -> None:
         """Fill the store for the first time. Raises `InputError` when an endpoint, file or parameter cannot be used."""
         configured = configured_endpoints(self._config.endpoints)
-        self._parameters = read_data_layer(self._picker, others=SCHEDULING_TYPES)
+        parameters, plans = self._read(self._picker, self._directory)
         self._discovery = Discovery(
             self.store,
             configured=configured,
-            plans=self._plans(self._picker, self._parameters),
+            plans=_bounded(plans, self._config),
             background=self._background,
             draw=random.SystemRandom().random,
+            allowed=self._config.discovery.allowed_networks,
+            refused=self._metrics.endpoint_refused,
+            own=self._own,
         )
         self.plugins.listed = _unnamed(self._picker)
         await self._discovery.check()
         interval_s = self._config.scrape.interval_s
-        await self.collection.load(
-            self._parameters, directory=self._directory, interval_s=interval_s, provider=self.plugins
-        )
+        await self.collection.load(parameters, directory=self._directory, interval_s=interval_s, provider=self.plugins)
         self._age()
 
     @property
@@ -135,6 +144,13 @@ class DataLayer:
         discovery = self._discovery.problems if self._discovery is not None else ()
         return (*discovery, *self.collection.problems)
 
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What should be known of discoveries and sources, and asks for nothing; in a step of the loop."""
+        discovery = self._discovery.warnings if self._discovery is not None else ()
+        lacking = self.collection.resolution.warnings
+        return (*discovery, *lacking, *unasked(self.plugins.listed, self.plugins.declared), *self._unmade())
+
     async def ready(self) -> None:
         """Return once the configured discovery has told all that there is, and requests see it."""
         await self.discovery.ready.wait()
@@ -147,29 +163,52 @@ class DataLayer:
         group.start_soon(self._background.keep, "plugin attributes", self._follow_plugins)
         await self.collection.run(group)
 
-    def check(self, picker: PickerConfig) -> None:
-        """Raises `InputError` when `configure` would. A discovery that then fails keeps what the one before it named."""
-        self._plans(picker, read_data_layer(picker, others=SCHEDULING_TYPES))
+    async def prepare(self, picker: PickerConfig, directory: Path | None = None) -> "PreparedData":
+        """What `configure` needs of another picker configuration; nothing has changed yet. Calls may overlap.
 
-    def configure(self, config: HostConfig, picker: PickerConfig) -> None:
-        """Take over another configuration, which has been checked.
+        `directory` is what its relative paths are relative to, if that is not what those in force are relative to. Raises `InputError`. A
+        discovery that then fails keeps what the one before it named.
+        """
+        directory = directory or self._directory
+        # In a thread: thousands of endpoints may stand there.
+        parameters, plans = await anyio.to_thread.run_sync(self._read, picker, directory)
+        return PreparedData(picker, directory, plans, await self.collection.prepare(parameters, directory))
+
+    def configure(self, config: HostConfig, prepared: "PreparedData") -> None:
+        """Take over another configuration.
 
         What a reload does not change stays as it is until the next start: see the operator guide.
         """
-        plans = self._plans(picker, read_data_layer(picker, others=SCHEDULING_TYPES))
         self.discovery.configure(configured_endpoints(config.endpoints))
-        self.discovery.follow(plans)
-        self._config, self._picker = config, picker
-        self.plugins.listed = _unnamed(picker)
+        self.discovery.follow(_bounded(prepared.plans, config))
+        self.discovery.allow(config.discovery.allowed_networks)
+        self._config, self._picker, self._directory = config, prepared.picker, prepared.directory
+        self.plugins.listed = _unnamed(prepared.picker)
+        self.collection.take(prepared.sources)
         self._age()
 
-    def _plans(self, picker: PickerConfig, parameters: DataParameters) -> tuple[FeedPlan, ...]:
+    def _unmade(self) -> tuple[Problem, ...]:
+        """Attributes that are read and that nobody makes; none while a type is not known that could make them."""
+        entries = [entry for entry in self._picker.plugins if entry.type not in BUILTIN_TYPES]
+        declared = [(entry.name, self.plugins.declared(entry.name)) for entry in entries]
+        if any(known is None for _, known in declared):
+            return ()
+        readers = [(name, known.reads) for name, known in declared if known is not None]
+        readers.append(("freshness.fields", tuple(self._config.freshness.fields)))
+        made = made_by(one for binding in self.collection.resolution.bindings for one in binding.extractors)
+        return unmade(readers, made)
+
+    def _read(self, picker: PickerConfig, directory: Path) -> tuple[DataParameters, tuple[FeedPlan, ...]]:
+        parameters = read_data_layer(picker, others=SCHEDULING_TYPES)
+        return parameters, self._plans(picker, parameters, directory)
+
+    def _plans(self, picker: PickerConfig, parameters: DataParameters, directory: Path) -> tuple[FeedPlan, ...]:
         reference, found = picker.data_layer.discovery, parameters.discovery
         if reference is None or found is None:
             return ()
         if isinstance(found, Provided):
             return (self.plugins.discovery_plan(reference.ref),)
-        return (discovery_plan(reference.ref, found, self._directory),)
+        return (discovery_plan(reference.ref, found, directory),)
 
     async def _follow_plugins(self) -> None:
         """What extractors of packages make, and what they read, may change with each version."""
@@ -194,6 +233,22 @@ class DataLayer:
             self.before_publish(now)
             self.store.publish(now)
             await anyio.sleep(PUBLISH_TICK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedData:
+    """A picker configuration whose data layer can be put in force: what is to be run of it."""
+
+    picker: PickerConfig
+    directory: Path
+    plans: tuple[FeedPlan, ...]
+    sources: PreparedSources
+
+
+def _bounded(plans: tuple[FeedPlan, ...], config: HostConfig) -> tuple[FeedPlan, ...]:
+    """The plans, those of packages with how many endpoints they may name."""
+    most = config.discovery.plugin_endpoints
+    return tuple(replace(plan, most=most) if plan.is_package else plan for plan in plans)
 
 
 def _objects(folder: Path | None) -> Callable[[ObjectKind], NotificationSource] | None:

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 __all__ = ["HeldBack", "OperatorFiles"]
 
 
+async def _nothing() -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class HeldBack:
     """A change of the configuration that waits: the names of what differs, and what puts it in force.
@@ -41,11 +44,13 @@ class OperatorFiles:
     """See the module. `lock_file` names the lock file of the configuration in force, None without one. For the loop's thread.
 
     `look` is called before what waits is shown or applied: whoever follows the files looks at them then and holds back
-    what they say, because a save is noticed a moment after it was made. `view` is the world as it is, once there is one.
+    what they say, because a save is noticed a moment after it was made. `next_start` names what of the configuration in force acts
+    at the next start only. `view` is the world as it is, once there is one.
     """
 
     def __init__(self, lock_file: Callable[[], Path | None]) -> None:
-        self.look: Callable[[], None] = lambda: None
+        self.look: Callable[[], Awaitable[None]] = _nothing
+        self.next_start: Callable[[], Sequence[str]] = tuple
         self.view: Callable[[], WorldView | None] = lambda: None
         self._lock_file = lock_file
         self._lock_refused: tuple[Path, tuple[Problem, ...]] | None = None
@@ -134,9 +139,9 @@ class OperatorFiles:
         """What the files say now and what is not in force, in place of what waited before."""
         self._held_back = held
 
-    def waiting(self) -> Sequence[str]:
+    async def waiting(self) -> Sequence[str]:
         """The names of what would change. Raises what is wrong with the files."""
-        self.look()
+        await self.look()
         if isinstance(self._held_back, HostError):
             raise self._held_back
         if self._held_back is not None and self._held_back.refused is not None:
@@ -145,7 +150,7 @@ class OperatorFiles:
 
     async def apply(self) -> Sequence[str]:
         """Put what waits in force; return the names of what changed. Raises `HostError`, with all waiting on."""
-        self.look()
+        await self.look()
         held, self._held_back = self._held_back, None
         try:
             if isinstance(held, HostError):

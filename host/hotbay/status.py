@@ -12,15 +12,17 @@ from importlib.metadata import version
 from typing import Protocol
 
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.health.watch import HealthWatch
+from hotbay.datalayer.operations.page import state_word
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.freshness import StalePolicy
 from hotbay.errors import Problem, printable
 from hotbay.observe.facts import GenerationFacts, HostFacts, PluginFacts, StoreFacts
 from hotbay.observe.metrics import Metrics
-from hotbay.packages.package_blobs import Progress
 from hotbay.packages.ref_watch import SourceStatus
-from hotbay.rollout.gathered import Gathered
-from hotbay.rollout.rows import ErrorShown, Row, VerdictShown, phase_text
-from hotbay.rpc.leases import Generation, Origin
+from hotbay.rollout.page import plugin_row, strikes
+from hotbay.rollout.rows import Row, phase_text
+from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import Binding
 from hotbay.scheduling.router import Router
 from hotbay.scheduling.statistics import BREAKER_OPEN
@@ -29,6 +31,8 @@ from hotbay.store.world.engine import WorldView
 from hotbay.store.world.records import Quarantine
 
 _GC = "`hotbay gc` removes packages that nothing needs"
+_WARNINGS_TOLD = 50
+"""Of all discoveries; more than anybody reads at once."""
 
 
 class Plugins(Protocol):
@@ -42,10 +46,24 @@ class Plugins(Protocol):
     def problems(self) -> Sequence[Problem]: ...
 
 
+class Polls(Protocol):
+    """What polls endpoints: seconds from one poll of an endpoint to the next, by source, as asked for and as they are.
+
+    `extractors` has the names of those behind each source, also behind one that is not polled.
+    """
+
+    @property
+    def asked_s(self) -> Mapping[str, float]: ...
+    @property
+    def intervals_s(self) -> Mapping[str, float]: ...
+    @property
+    def extractors(self) -> Mapping[str, Sequence[str]]: ...
+
+
 class StatusPage:
     """Puts the page together.
 
-    `supervisor` and `router` are None until the host has them. The others say what is known now, and none of them blocks.
+    `supervisor`, `router`, `health` and `polls` are None until the host has them. The others say what is known now, and none of them blocks.
     """
 
     def __init__(self, endpoints: EndpointStore, metrics: Metrics, *, isolation: str) -> None:
@@ -55,7 +73,9 @@ class StatusPage:
         self.store: Callable[[], DiskUsage | None] = lambda: None
         self.world: Callable[[], WorldView] = WorldView
         self.available: Callable[[], Mapping[str, int]] = dict
-        self.intervals_s: Callable[[], Mapping[str, float]] = dict
+        self.health: HealthWatch | None = None
+        self.polls: Polls | None = None
+        self.warnings: Callable[[], Sequence[Problem]] = tuple
         self._endpoints = endpoints
         self._metrics = metrics
         self._isolation = isolation
@@ -77,13 +97,18 @@ class StatusPage:
             "not_ready": list(not_ready),
             "isolation": self._isolation,
             "plan": plan.number if plan is not None else None,
-            "plugins": [_plugin(row, generations, now) for row in (supervisor.rows if supervisor is not None else ())],
+            "plugins": [
+                plugin_row(row, generations, now) for row in (supervisor.rows if supervisor is not None else ())
+            ],
             "bindings": [self._binding(b) for b in plan.bindings] if plan is not None else [],
             "sources": [_source(status) for status in self.sources()],
             "store": _store(usage),
-            "polled": [{"source": name, "interval_s": round(it, 3)} for name, it in self.intervals_s().items()],
-            "endpoints": [self._endpoint(e) for e in self._endpoints.endpoints()],
+            "polled": [] if self.polls is None else _polled(self.polls),
+            "event_sources": [] if self.polls is None else _told(self.polls),
+            "stale": self._stale(),
+            "endpoints": [self._endpoint(e) for e in sorted(self._endpoints.endpoints(), key=lambda e: e.id)],
             "problems": [printable(str(problem)) for problem in all_problems],
+            "warnings": _warnings(self.warnings()),
         }
 
     def facts(self, not_ready: Sequence[str], problems: Sequence[Problem]) -> HostFacts:
@@ -101,7 +126,7 @@ class StatusPage:
             store=None if usage is None else StoreFacts(usage.used_bytes, usage.free_bytes, usage.limit_bytes),
             stale=self._endpoints.snapshot.stale,
             available=self.available(),
-            intervals_s=self.intervals_s(),
+            intervals_s={} if self.polls is None else self.polls.intervals_s,
         )
 
     def _broken(self) -> list[Problem]:
@@ -130,6 +155,21 @@ class StatusPage:
             "last_s_ago": None if at_s is None else round(time.monotonic() - at_s, 1),
         }
 
+    def _stale(self) -> list[Mapping[str, object]]:
+        """Figures that are older than their limit: of how many endpoints, and how old the oldest is."""
+        snapshot, freshness = self._endpoints.snapshot, self._endpoints.freshness
+        return [
+            {
+                "figure": field,
+                "endpoints": count,
+                "oldest_s": round(snapshot.oldest_stale_s[field], 1),
+                "limit_s": freshness.limit_s(field),
+                "shown": freshness.policy is StalePolicy.IGNORE,
+            }
+            for field, count in snapshot.stale.items()
+            if count
+        ]
+
     def _endpoint(self, metadata: EndpointMetadata) -> dict[str, object]:
         snapshot = self._endpoints.snapshot
         row = snapshot.row_of.get(metadata.id)
@@ -141,10 +181,11 @@ class StatusPage:
         return {
             "id": metadata.id,
             "url": metadata.url,
-            "state": str(metadata.state),
+            "state": state_word(self._endpoints, self.health, metadata),
             "in_flight": self._endpoints.ledger.in_flight(metadata.id),
             **known,
             "scrape_errors": scrape.errors if scrape is not None else 0,
+            "scrapes_failed_in_a_row": scrape.consecutive_errors if scrape is not None else 0,
             "last_scrape_error": scrape.last_error if scrape is not None else "",
             "lacks": list(scrape.lacks) if scrape is not None else [],
         }
@@ -154,113 +195,32 @@ def _number(value: float) -> float | None:
     return None if value != value else round(value, 4)
 
 
-def _plugin(row: Row, generations: Mapping[int, Generation], now: float) -> dict[str, object]:
-    live = generations.get(row.live_generation) if row.live_generation is not None else None
-    return {
-        "plugin": row.plugin,
-        "phase": phase_text(row),
-        "paused": row.paused,
-        "live": _live(row),
-        "leases": 0 if live is None else live.leases,
-        "process": None if live is None else dict(live.client.figures),
-        "candidate": _build(row.candidate, row.candidate_pid),
-        "previous": _build(row.previous, None),
-        "target": row.target,
-        "pin": None if row.pin is None else {"rev": row.pin.rev, "digest": row.pin.digest, "by": row.pin.by},
-        "below": list(row.below),
-        "awaiting_grant": list(row.awaiting_grant),
-        "asked": list(row.asked),
-        "progress": _progress(row.progress),
-        "verdict": _verdict(row.verdict),
-        "restarts": row.restarts,
-        "swaps": row.swaps,
-        "rollbacks": row.rollbacks,
-        "strikes": _strikes(row, now),
-        "cold": printable(row.cold),
-        "retry_in_s": None if row.retry_at_s is None else max(0.0, round(row.retry_at_s - now, 1)),
-        "selection": row.selection.value,
-        "last_error": _failure(row.last_error, now),
-    }
+def _polled(polls: Polls) -> list[Mapping[str, object]]:
+    asked_s, extractors = polls.asked_s, polls.extractors
+    return [
+        {
+            "source": name,
+            "asked_s": round(asked_s.get(name, interval_s), 3),
+            "interval_s": round(interval_s, 3),
+            "extractors": list(extractors.get(name, ())),
+        }
+        for name, interval_s in polls.intervals_s.items()
+    ]
 
 
-def _live(row: Row) -> Mapping[str, object] | None:
-    if row.live is None:
-        return None
-    return {
-        "version": row.live.version,
-        "rev": row.live.rev,
-        "digest": row.live.digest,
-        "generation": row.live_generation,
-        "pid": row.live_pid,
-        "state": row.live_state,
-        "since_s": row.live_since_s,
-    }
+def _told(polls: Polls) -> list[Mapping[str, object]]:
+    """Sources that are not polled."""
+    polled = polls.intervals_s
+    return [
+        {"source": name, "extractors": list(extractors)}
+        for name, extractors in polls.extractors.items()
+        if name not in polled
+    ]
 
 
-def _build(origin: Origin | None, pid: int | None) -> Mapping[str, object] | None:
-    if origin is None:
-        return None
-    return {"version": origin.version, "rev": origin.rev, "digest": origin.digest, "pid": pid}
-
-
-def _progress(progress: Progress | None) -> Mapping[str, object] | None:
-    if progress is None:
-        return None
-    return {
-        "phase": progress.phase,
-        "digest": progress.digest,
-        "bytes": progress.bytes_done,
-        "total_bytes": progress.bytes_total,
-    }
-
-
-def _verdict(shown: VerdictShown | None) -> Mapping[str, object] | None:
-    """The figure that decides, or is nearest to it, and in which step of which build; shares are 0 to 1."""
-    if shown is None:
-        return None
-    verdict = shown.verdict
-    return {
-        "phase": str(shown.phase),
-        "rev": shown.of.rev,
-        "digest": shown.of.digest,
-        "ruling": str(verdict.ruling),
-        "figure": verdict.figure,
-        "candidate": verdict.candidate,
-        "live": verdict.live,
-        "bound": verdict.bound,
-        "limit_s": verdict.limit_s,
-        "gathered": _gathered(verdict.gathered),
-    }
-
-
-def _gathered(gathered: Gathered | None) -> Mapping[str, object] | None:
-    """How far the step is: what is still missing for its verdict."""
-    if gathered is None:
-        return None
-    return {
-        "counted": gathered.counted,
-        "count": gathered.count,
-        "wanted": gathered.wanted,
-        "elapsed_s": round(gathered.elapsed_s, 1),
-        "for_s": gathered.for_s,
-        "at_most_s": gathered.at_most_s,
-    }
-
-
-def _strikes(row: Row, now: float) -> int:
-    return sum(1 for until_s in row.strikes_until_s if until_s > now)
-
-
-def _failure(failure: ErrorShown | None, now: float) -> Mapping[str, object] | None:
-    if failure is None:
-        return None
-    return {
-        "code": failure.code,
-        "message": printable(failure.message),
-        "hint": printable(failure.hint),
-        "digest": failure.digest,
-        "s_ago": round(now - failure.at_s, 1),
-    }
+def _warnings(found: Sequence[Problem]) -> list[str]:
+    told = [printable(str(warning)) for warning in found[:_WARNINGS_TOLD]]
+    return told + [f"and {len(found) - _WARNINGS_TOLD} more"] * (len(found) > _WARNINGS_TOLD)
 
 
 def _source(status: SourceStatus) -> Mapping[str, object]:
@@ -297,4 +257,4 @@ def _facts(row: Row, generations: Mapping[int, Generation], now: float) -> Plugi
             live = found
         elif generation.pid == row.candidate_pid:
             candidate = found
-    return PluginFacts(row.plugin, phase_text(row), live, candidate, _strikes(row, now))
+    return PluginFacts(row.plugin, phase_text(row), live, candidate, strikes(row, now))

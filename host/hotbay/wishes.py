@@ -101,4 +101,6 @@ def ejection_limits(config: HostConfig) -> HealthLimits | None:
         base_s=eject.base_s,
         max_s=eject.longest_s,
         max_ejected=eject.max_share,
+        silent_s=eject.silent_s,
+        silent_whole_s=eject.silent_whole_s,
     )

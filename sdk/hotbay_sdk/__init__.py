@@ -16,10 +16,13 @@ from hotbay_sdk._points import (
     Extractor,
     Filter,
     NotificationSource,
+    ObjectNotifier,
     Picker,
+    PollingSource,
     PreRequest,
     ProfileHandler,
     Scorer,
+    WatchSource,
 )
 from hotbay_sdk._views import Endpoint, Endpoints, Request, ScoredEndpoint
 
@@ -36,13 +39,16 @@ __all__ = [
     "HostCallError",
     "Logger",
     "NotificationSource",
+    "ObjectNotifier",
     "ParameterError",
     "Picker",
     "Plugin",
+    "PollingSource",
     "PreRequest",
     "ProfileHandler",
     "Request",
     "ScoredEndpoint",
     "Scorer",
     "UndeclaredReadError",
+    "WatchSource",
 ]

@@ -7,7 +7,7 @@ from hotbay_sdk._columns import Columns, DataColumns, Fields
 from hotbay_sdk._errors import CallFailedError
 from hotbay_sdk._instances import Instance, refused
 from hotbay_sdk._views import Endpoints, Request
-from hotbay_sdk.protocol.calls import ITEM_BYTES, Requests, View, column_format, is_column, mask_bytes
+from hotbay_sdk.protocol.calls import ITEM_BYTES, Requests, View, column_format, is_column_read, mask_bytes
 from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ class HeldView:
         spec = instance.spec
         columns = self._by_type.get(spec.name)
         if columns is None:
-            if self.columns is None and any(map(is_column, spec.reads)):
+            if self.columns is None and any(map(is_column_read, spec.reads)):
                 raise _not_held("columns", f"epoch {self.epoch}")
             if spec.tables and (self.tables is None or not self.tables.has(spec.tables)):
                 raise _not_held("tables", f"epoch {self.epoch}")

@@ -35,6 +35,10 @@ class RunningCall:
     def cancel(self) -> None:
         """Nobody waits for it; tell what it waits for. From any thread."""
         self.cancelled = True
+        self.notify()
+
+    def notify(self) -> None:
+        """Have what it waits for look again. From any thread."""
         told = self.on_cancel
         if told is not None:
             told()

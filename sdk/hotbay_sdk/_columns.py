@@ -13,7 +13,7 @@ from hotbay_sdk.protocol.calls import (
     PROMPT_HASHES,
     REQUEST_SCOPE,
     SIDE_TABLES,
-    is_column,
+    is_column_read,
 )
 
 TYPE_CHECKING = False
@@ -60,7 +60,7 @@ class Columns(dict[str, "memoryview[float]"]):
         """Cast a declared column."""
         if name in SIDE_TABLES and name in self._declared:
             raise ValueError(f"{name} is no column of numbers: read it with Endpoints.table, or of one Endpoint")
-        if name not in self._declared or not is_column(name):
+        if name not in self._declared or not is_column_read(name):
             raise UndeclaredReadError(name, self._type_name)
         code, raw = self._found(name)
         plain = memoryview(_UNKNOWN[code] * self._rows if raw is None else raw)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 from hotbay_sdk._calls import RunningCall
-from hotbay_sdk._discovery import LENGTH, run_discovery
+from hotbay_sdk._discovery import LENGTH, follow_run
 from hotbay_sdk._dispatch import Dispatcher
-from hotbay_sdk.protocol.messages import CallError, ErrorCode, Method
+from hotbay_sdk.protocol.messages import RUN_METHODS, CallError, ErrorCode, Method
 from hotbay_sdk.protocol.values import Value, unpack
 
 ENDPOINT: Mapping[str, object] = {
@@ -94,20 +94,32 @@ class DataHarness(ABC):
         assert found is None or isinstance(found, dict)
         return found
 
+    def poll(self, name: str, endpoint: Mapping[str, object] = ENDPOINT) -> Value:
+        """What a source's poll of an endpoint brings. `endpoint` as in `extract`."""
+        return self._call(Method.SOURCE_POLL, [self._handle_of(name), {**ENDPOINT, **endpoint}])
+
     def discover(self, name: str, steps: Sequence[Callable[[], object]] = ()) -> list[list[Value]]:
         """Run a discovery in this thread; what it told: `["upsert", endpoint]`, `["delete", id]`, `["ready"]`.
 
         Each time the plugin waits (`notifier.wait`), the next of `steps` is run in place of the time; a wait after the
         last one ends the run, and so does `ready` where there are none.
         """
-        call = RunningCall(1, Method.DISCOVER, float("inf"))
+        return self._follow(Method.DISCOVER, name, steps)
+
+    def watch(self, name: str, steps: Sequence[Callable[[], object]] = ()) -> list[list[Value]]:
+        """Run a source that watches, as `discover` does; what it told: `["upsert", object]`, `["delete", key]`, `["ready"]`."""
+        return self._follow(Method.SOURCE_WATCH, name, steps)
+
+    def _follow(self, method: Method, name: str, steps: Sequence[Callable[[], object]]) -> list[list[Value]]:
+        call = RunningCall(1, method, float("inf"))
         handle: list[Value] = [*self._handle_of(name)]
-        instance = self._dispatcher.begin_discovery([handle], call)
+        point = RUN_METHODS[method]
+        instance = self._dispatcher.begin_run([handle], point, call)
         if isinstance(instance, CallError):
             self._raise(instance)
         before, way = self._answering.gave_up, _Way(steps, self._answering)
         try:
-            result = run_discovery(instance, way)
+            result = follow_run(instance, point, way)
         finally:
             self._answering.gave_up = before
             instance.runs.remove(call)

@@ -31,6 +31,7 @@ def handlers(find: Find, call_of: CallOf) -> dict[int, Handler]:
         Method.POLL_EXTRACT: partial(_poll_extract, find, call_of),
         Method.EVENT_EXTRACT: partial(_event_extract, find, call_of),
         Method.SOURCE_NOTIFY: partial(_source_notify, find, call_of),
+        Method.SOURCE_POLL: partial(_source_poll, find, call_of),
     }
 
 
@@ -53,6 +54,13 @@ def _source_notify(find: Find, call_of: CallOf, args: Sequence[Value], timeout_s
     instance = find(handle, "source")
     found = outcome_of(instance, call_of(instance, timeout_s).one("notify", _numbered(event, number)))
     return checked(event_or_none, found)
+
+
+def _source_poll(find: Find, call_of: CallOf, args: Sequence[Value], timeout_s: float | None) -> object:
+    handle, endpoint = arguments_of(args, 2)
+    instance = find(handle, "poll")
+    found = outcome_of(instance, call_of(instance, timeout_s).one("poll", endpoint))
+    return checked(payload, found, instance.spec.declaration.data.payload)
 
 
 def _numbered(event: Value, number: Value) -> dict[str, Value]:
@@ -84,6 +92,28 @@ def event_or_none(found: object) -> object:
     if not isinstance(found, Mapping):
         raise BadResultError(f"notify returned a {type(found).__name__}, expected an event or None")
     return {name: value for name, value in found.items() if name != "number"}
+
+
+_PAYLOADS: Mapping[str, tuple[type, ...]] = {
+    "metrics": (str, bytes),
+    "text": (str,),
+    "bytes": (bytes,),
+    "models": (list,),
+}
+"""Of what types a payload is; `json` is any value that crosses."""
+
+
+def payload(found: object, declared: str) -> object:
+    """What a source's poll returned. Raises `BadResultError`."""
+    if isinstance(found, bytearray | memoryview):
+        found = bytes(found)
+    kinds = _PAYLOADS.get(declared, (object,))
+    if not isinstance(found, kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise BadResultError(
+            f"poll returned a {type(found).__name__}, expected {expected}: the type's payload is {declared}"
+        )
+    return found
 
 
 def _attribute(name: object, value: object, declared: Mapping[str, str]) -> object:

@@ -1,6 +1,7 @@
-"""Runs a `discover` method and writes what it tells: records, each a length (u32, big endian) and one value of the wire.
+"""Runs `discover` and `watch` methods and writes what they tell: records, each a length (u32, big endian) and one value.
 
-`["upsert", endpoint]`, `["delete", id]` and `["ready"]`. Knows no link: `testing` has another way for the same records.
+`["upsert", endpoint or object]`, `["delete", id or key]` and `["ready"]`. Knows no link: `testing` has another way for the
+same records.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from _thread import get_ident
 from collections.abc import Iterable
 
 from hotbay_sdk._errors import Failed, attempt, fault_of
-from hotbay_sdk._points import DiscoveryNotifier
+from hotbay_sdk._points import DiscoveryNotifier, ObjectNotifier
 from hotbay_sdk.protocol.messages import PIECE_BYTES, CallError, ErrorCode, Executed
 from hotbay_sdk.protocol.values import Encoder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Final, Protocol
 
     from hotbay_sdk._instances import Instance
@@ -37,34 +38,27 @@ if TYPE_CHECKING:
 
 LENGTH: Final = struct.Struct(">I")
 MAX_RECORD_BYTES: Final = PIECE_BYTES
-"""Longest value of a record: labels of an endpoint are a few KiB."""
+"""Longest value of a record: labels of an endpoint are a few KiB, and few objects are longer."""
 
 
-class Notifier(DiscoveryNotifier):
-    """The notifier of one run, for the thread that makes it."""
+class _Notifier:
+    """What the notifiers of both methods have in common; for the thread that makes it."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: Way, point: str) -> None:
         self._way = way
+        self._point = point
         self._thread = get_ident()
         self._pack = Encoder().pack_checked
         self._is_ready = False
 
-    def upsert(self, endpoint: Mapping[str, object]) -> None:
-        """See `DiscoveryNotifier`."""
-        self._tell(["upsert", dict(endpoint)])
-
-    def delete(self, endpoint_id: str) -> None:
-        """See `DiscoveryNotifier`."""
-        self._tell(["delete", endpoint_id])
-
     def ready(self) -> None:
-        """See `DiscoveryNotifier`."""
+        """See `DiscoveryNotifier` and `ObjectNotifier`."""
         if not self._is_ready:
             self._tell(["ready"])
             self._is_ready = True
 
     def wait(self, seconds: float) -> bool:
-        """See `DiscoveryNotifier`."""
+        """See `DiscoveryNotifier` and `ObjectNotifier`."""
         self._check_thread()
         return self._way.wait(seconds)
 
@@ -78,13 +72,41 @@ class Notifier(DiscoveryNotifier):
     def _check_thread(self) -> None:
         if get_ident() != self._thread:
             raise RuntimeError(
-                "a notifier is for the thread that runs discover alone: events keep their order that way"
+                f"a notifier is for the thread that runs {self._point} alone: events keep their order that way"
             )
 
 
-def run_discovery(instance: Instance, way: Way) -> object:
-    """Run `discover` until it returns or `way` is over; None, or a `CallError`. SystemExit passes."""
-    outcome = attempt(_discover, instance.object, way)
+class Endpoints(_Notifier, DiscoveryNotifier):
+    """The notifier of one `discover`."""
+
+    def upsert(self, endpoint: Mapping[str, object]) -> None:
+        """See `DiscoveryNotifier`."""
+        self._tell(["upsert", dict(endpoint)])
+
+    def delete(self, endpoint_id: str) -> None:
+        """See `DiscoveryNotifier`."""
+        self._tell(["delete", endpoint_id])
+
+
+class Objects(_Notifier, ObjectNotifier):
+    """The notifier of one `watch`."""
+
+    def upsert(self, obj: Mapping[str, object]) -> None:
+        """See `ObjectNotifier`."""
+        self._tell(["upsert", dict(obj)])
+
+    def delete(self, key: str) -> None:
+        """See `ObjectNotifier`."""
+        self._tell(["delete", key])
+
+
+NOTIFIERS: Final[Mapping[str, type[_Notifier]]] = {"discover": Endpoints, "watch": Objects}
+"""By the point, whose method has its name."""
+
+
+def follow_run(instance: Instance, point: str, way: Way) -> object:
+    """Run the method of `point`, its name, until it returns or `way` is over; None, or a `CallError`. SystemExit passes."""
+    outcome = attempt(_run, getattr(instance.object, point), NOTIFIERS[point](way, point), way)
     if isinstance(outcome, Failed):
         instance.context.logger.fault(outcome.fault)
         return fault_of(outcome.fault)
@@ -93,8 +115,8 @@ def run_discovery(instance: Instance, way: Way) -> object:
     return None
 
 
-def _discover(discovery: object, way: Way) -> None:
-    steps = discovery.discover(Notifier(way))  # type: ignore[attr-defined]  # declared types have it
+def _run(tell: Callable[[_Notifier], object], notifier: _Notifier, way: Way) -> None:
+    steps = tell(notifier)
     if not isinstance(steps, Iterable):
         return
     iterator = iter(steps)

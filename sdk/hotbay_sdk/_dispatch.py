@@ -149,11 +149,11 @@ class Dispatcher:
             self._areas = _lazy.areas()
         return self._areas.take(args, descriptors)
 
-    def begin_discovery(self, args: Sequence[Value], run: RunningCall) -> Instance | CallError:
-        """The instance that `run` is to discover for; it is cancelled when the instance is closed."""
+    def begin_run(self, args: Sequence[Value], point: str, run: RunningCall) -> Instance | CallError:
+        """The instance whose method of `point` is to run; `run` is cancelled when the instance is closed."""
         try:
             (handle,) = arguments_of(args, 1)
-            instance = self._instances.find(handle, "discover")
+            instance = self._instances.find(handle, point)
         except CallFailedError as failure:
             return failure.error
         instance.runs.append(run)

@@ -2,29 +2,32 @@
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from hotbay_sdk._plugin import PluginType
-from hotbay_sdk.protocol.calls import SIDE_TABLES, is_column, written_column
+from hotbay_sdk.protocol.calls import SIDE_TABLES, is_column_read, written_column
 from hotbay_sdk.protocol.tables import LABELS, ROLE, ROLE_LABEL, RowValue, encode_table
 
 __all__ = ["EndpointFigures", "view_of"]
 
 EndpointFigures: TypeAlias = Mapping[str, Mapping[str, float | str | Mapping[str, str] | Mapping[str, int]]]
 """Endpoint id → column or side table → value; `waiting` is short for `endpoint.waiting`. What is left out is unknown, but
-labels, which are empty, and `role`, which is the label's. An attribute's column, `attribute.NAME`, is of int64 if all of its
-figures are whole numbers."""
+labels, which are empty, and `role`, which is the label's. An attribute, `attribute.NAME`, is of the kind that a type of the package
+declares, and of float32 where none makes it."""
 
 
-def view_of(epoch: int, endpoints: EndpointFigures, spec: PluginType) -> list[object]:
-    """The view of a call to one type. Raises ValueError for what is no value of its column or table."""
+def view_of(epoch: int, endpoints: EndpointFigures, spec: PluginType, kinds: Mapping[str, str]) -> list[object]:
+    """The view of a call to one type; `kinds` are those of its package's attributes.
+
+    Raises ValueError for what is no value of its column or table.
+    """
     columns: dict[str, bytes] = {}
-    for column in filter(is_column, spec.reads):
+    for column in filter(is_column_read, spec.reads):
         given = [_figure(i, column, _given(figures, column)) for i, figures in endpoints.items()]
-        written = written_column(column, given)
+        written = written_column(column, given, kinds)
         if written is not None:
-            columns[written[0]] = _packed(written[1], given)
+            columns[written[0]] = _packed(column, written[1], endpoints, given)
     view: list[object] = [epoch, len(endpoints), epoch, list(endpoints), columns]
     if not spec.tables:
         return view
@@ -59,7 +62,10 @@ def _row_value(endpoint_id: str, name: str, figures: Mapping[str, object]) -> Ro
     raise ValueError(f"{endpoint_id}: {name} is a {kind.__name__}, found {type(given).__name__}")
 
 
-def _packed(code: str, figures: Sequence[float | None]) -> bytes:
+def _packed(column: str, code: str, ids: Iterable[str], figures: Sequence[float | None]) -> bytes:
     if code == "q":
+        for endpoint_id, figure in zip(ids, figures, strict=True):
+            if figure is not None and not (-(2**63) <= figure < 2**63 and float(figure).is_integer()):
+                raise ValueError(f"{endpoint_id}: {column} is a whole number of 64 bits, found {figure}")
         return array("q", [-1 if figure is None else int(figure) for figure in figures]).tobytes()
     return array("f", [math.nan if figure is None else figure for figure in figures]).tobytes()

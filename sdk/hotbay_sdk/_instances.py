@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Instance:
     """One plugin ref, made.
 
-    `state` says what became of its predecessor's, where one was given; `runs` are the calls that go on until it is closed.
+    `state` says what became of its predecessor's, where one was given; `runs` are the calls that go on until it is closed,
+    of which the first of each method has its turn.
     """
 
     __slots__ = ("block_tokens", "context", "object", "runs", "spec", "state")

@@ -138,11 +138,12 @@ def data_declaration(
     families: Iterable[str],
     attributes: Mapping[str, str] | None,
     default_source: str,
+    interval_s: float,
 ) -> DataDeclaration:
     """What a type of the data layer declares, checked. Raises ValueError and TypeError."""
     from hotbay_sdk._data_declarations import checked  # only for packages with such types
 
-    return checked(where, cls, points, payload, families, attributes, default_source)
+    return checked(where, cls, points, payload, families, attributes, default_source, interval_s)
 
 
 def data_handlers(find: Find, call_of: CallOf) -> Mapping[int, Handler]:

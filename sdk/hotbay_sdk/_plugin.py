@@ -94,6 +94,7 @@ class Plugin:
         families: Iterable[str] = (),
         attributes: Mapping[str, str] | None = None,
         default_source: str = "",
+        interval_s: float = 0.0,
     ) -> Callable[[Kind], Kind]:
         """Declare a class as the plugin type `name`.
 
@@ -125,12 +126,14 @@ class Plugin:
                 anew in the running one.
             payload: what an `Extractor` is given: `metrics`, `models`, `json`, `text` or `bytes`; what an
                 `EventExtractor` or a `NotificationSource` is given events of: `endpoint` or
-                `object:GROUP/VERSION/KIND`, the core group being empty, as in `object:/v1/Pod`.
-            families: with payload `metrics`, the samples that cross, by their names on the page: a histogram's are
+                `object:GROUP/VERSION/KIND`, the core group being empty, as in `object:/v1/Pod`; what a `WatchSource` (an
+                object's kind) or a `PollingSource` (as of an `Extractor`) brings.
+            families: of an `Extractor` with payload `metrics`, the samples that cross, by their names on the page: a histogram's are
                 `NAME_bucket`, `NAME_sum` and `NAME_count`.
             attributes: name → kind of what an extractor may return: `f32` or `i64`, which become columns that scorers
                 read as `attribute.NAME`, or `value`, which does not.
             default_source: type of the source that feeds an `Extractor` which the operator binds to none.
+            interval_s: how often a `PollingSource` is asked for each endpoint, 0.05 to 3600 seconds; 1 where nothing is said.
 
         Returns:
             A decorator that returns the class unchanged.
@@ -147,7 +150,7 @@ class Plugin:
             self._types[name] = _declared(
                 cls, where, name=name, reads=reads, consumes=consumes, produces=produces, parameters=parameters,
                 rowwise=rowwise, concurrency=concurrency, state_versions=state_versions, needs_restart=needs_restart,
-                data=(payload, families, attributes, default_source),
+                data=(payload, families, attributes, default_source, interval_s),
             )  # fmt: skip
             return cls
 
@@ -175,7 +178,7 @@ def _declared(
     concurrency: int,
     state_versions: Iterable[int],
     needs_restart: bool,
-    data: tuple[str, Iterable[str], Mapping[str, str] | None, str],
+    data: tuple[str, Iterable[str], Mapping[str, str] | None, str, float],
 ) -> PluginType:
     """The type as `Plugin.type` describes it, checked; raises as it does."""
     if not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -247,6 +250,10 @@ def _methods_of(cls: type, where: str) -> dict[str, tuple[str, ...]]:
         raise TypeError(f"{where}: a Picker and a ProfileHandler both define pick; make them two types")
     if "extract" in found and "event_extract" in found:
         raise TypeError(f"{where}: an Extractor and an EventExtractor both define extract; make them two types")
+    if "watch" in found and "source" in found:
+        raise TypeError(
+            f"{where}: a WatchSource brings events, and a NotificationSource is given them; make them two types"
+        )
     return found
 
 

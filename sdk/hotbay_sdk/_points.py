@@ -1,9 +1,9 @@
 """The extension points: what a plugin type may answer.
 
 A class takes part in a point by deriving from its class and defining one of its methods. A batch
-method is preferred over the per-request one. Any method but `discover` may be `async def`. Calls of one process
-never overlap, but those of types that say so; `__init__`, `check_ready`, `close` and `discover` may run while other
-instances answer calls.
+method is preferred over the per-request one. Any method but `discover` and `watch` may be `async def`. Calls of one process
+never overlap, but those of types that say so; `__init__`, `check_ready`, `close`, `discover` and `watch` may run while
+other instances answer calls.
 """
 
 from __future__ import annotations
@@ -154,15 +154,15 @@ class DataProducer(_Instance):
 
 
 class PreRequest(_Instance):
-    """Learns where a request goes, before it is sent. Nobody waits for it, and it answers nothing."""
+    """Learns where requests are sent, once for each endpoint that gets one. Nobody waits for it, and it answers nothing."""
 
     def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> Awaitable[None] | None:
         """Take note.
 
         Args:
             request: the request.
-            targets: ids of the endpoints chosen, the primary one first.
-            endpoints: the view that the decision was made on.
+            targets: ids of the endpoints that it is being sent to, the primary one first.
+            endpoints: the view of that moment.
 
         Raising is logged and has no other effect.
         """
@@ -232,6 +232,80 @@ class NotificationSource(_Instance):
         raise _UndefinedError
 
 
+class ObjectNotifier:
+    """Where a `WatchSource` says what it sees. Only the thread that runs `watch` may call it: order is what counts.
+
+    Calls wait while the host does not read: it reads so much a second, and no more while 128 MiB of objects wait for an
+    extractor. When the run is over they do nothing.
+    """
+
+    def upsert(self, obj: Mapping[str, object]) -> None:
+        """An object exists, and is this from now on.
+
+        Args:
+            obj: `apiVersion` and `kind` as the type's payload says; `metadata` with a `name`, and perhaps a `namespace`; and
+                anything beside. What the host cannot use is told in its log, counts as a failed call, and leaves the last
+                good form of that object in force.
+
+        Raises:
+            ValueError: it holds what cannot cross, or is longer than 64 KiB.
+            RuntimeError: another thread than that of `watch` calls.
+        """
+        raise _UndefinedError
+
+    def delete(self, key: str) -> None:
+        """The object `namespace/name`, or `name` of one without namespace, is gone. Raises as `upsert`."""
+        raise _UndefinedError
+
+    def ready(self) -> None:
+        """Everything that is there now was told: extractors are told of it from now on, and what went since an earlier run.
+
+        Calls after the first do nothing. A run without one is heard in nothing, and after 15 s counts as failing.
+        """
+        raise _UndefinedError
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, and less when the run is over; true when it is, and `watch` returns."""
+        raise _UndefinedError
+
+
+class WatchSource(_Instance):
+    """Watches objects of one kind by itself, and tells of them in order; extractors of their events stand behind it.
+
+    The type declares the kind as its `payload`, `object:GROUP/VERSION/KIND`.
+    """
+
+    def watch(self, notifier: ObjectNotifier) -> Iterable[object] | None:
+        """Tell all objects, then that this was all (`ready`), then what changes, until `context.cancelled`.
+
+        Runs as `Discovery.discover` does, and is begun and ended as that: beside the run of the version before it, which is
+        heard until this one's `ready`. Extractors are told then what differs from what they were told before: an object
+        that says the same is no event, and one that this run did not name goes. From then on each change is one event, in
+        order. An extractor that is late, with more than 256 of them or 16 MiB waiting for it, is told the newest of each
+        object alone.
+        """
+        raise _UndefinedError
+
+
+class PollingSource(_Instance):
+    """Asks endpoints for data, one at a time each; extractors of its `payload` stand behind it."""
+
+    def poll(self, endpoint: Mapping[str, Any]) -> object | Awaitable[object]:
+        """Ask one endpoint. Called for each one every `interval_s` of the type, and not while the host waits for an answer.
+
+        Args:
+            endpoint: `id`, `name`, `address`, `port`, `scheme`, `labels`, `state`, `weight`.
+
+        Returns:
+            By the declared payload: `metrics`, a whole page in Prometheus' text form, as text or bytes; `models`, a list of
+            `{"id": …}` or `{"id": …, "parent": …}`; `json`, what crosses: None, bool, numbers, text, bytes, lists and maps
+            of these; `text`; `bytes`. At most 1 MiB, of `models` and `json` 256 KiB.
+
+        Raising, or being late (about a second), is a failed poll: it is counted, and what is known stays.
+        """
+        raise _UndefinedError
+
+
 class DiscoveryNotifier:
     """Where a `Discovery` says what it found. Only the thread that runs `discover` may call it: order is what counts.
 
@@ -294,8 +368,10 @@ POINTS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "event_extract": (EventExtractor, ("extract",)),
     "source": (NotificationSource, ("notify",)),
     "discover": (Discovery, ("discover",)),
+    "watch": (WatchSource, ("watch",)),
+    "poll": (PollingSource, ("poll",)),
 }
 """Point → its class and its methods, preferred first. A profile handler needs both of its methods."""
 
-DATA_POINTS = frozenset({"extract", "event_extract", "source", "discover"})
+DATA_POINTS = frozenset({"extract", "event_extract", "source", "discover", "watch", "poll"})
 """Those of the data layer. Both kinds of extractors answer the point `extract` on the wire: their payloads tell them apart."""

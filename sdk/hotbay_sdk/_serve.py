@@ -5,7 +5,7 @@ main                  reads the call pipe, blocking, and runs hot calls one afte
 control               reads the control socket; answers pings; never runs the author's code
 slow (started lazily) runs `configure`, `check_ready` and `export_state`
 workers (as above)    run hot calls of types that take overlapping ones
-data (as above)       run calls of the data layer; every `discover` has a thread of its own
+data (as above)       run calls of the data layer; every `discover` and `watch` has a thread of its own
 ====================  =============================================================================
 """
 

@@ -21,7 +21,8 @@ from hotbay_sdk.protocol.calls import (
     PROMPT_HASHES,
     REQUEST_FIELDS,
     REQUEST_SCOPE,
-    is_column,
+    attribute_kinds,
+    is_column_read,
     mask_bytes,
 )
 from hotbay_sdk.protocol.connection import Connection
@@ -407,7 +408,7 @@ class PluginHarness(DataHarness):
 
     def _view(self, ref: _Ref, endpoints: EndpointFigures) -> list[object]:
         self._epoch += 1
-        return view_of(self._epoch, endpoints, ref.spec)
+        return view_of(self._epoch, endpoints, ref.spec, attribute_kinds(self._plugin.declarations))
 
     def _requests(
         self, ref: _Ref, requests: Sequence[RequestFields], data: Mapping[str, Sequence[float]] | None
@@ -417,7 +418,7 @@ class PluginHarness(DataHarness):
                 if name != "headers" and f"request.{name.removeprefix('request.')}" not in REQUEST_FIELDS:
                     raise ValueError(f"{name} is no field of a request")
         fields: dict[str, list[object]] = {}
-        for name in (name for name in ref.spec.reads - ref.spec.tables if not is_column(name)):
+        for name in (name for name in ref.spec.reads - ref.spec.tables if not is_column_read(name)):
             wire_name = f"{name}/{ref.block_tokens}" if name == PROMPT_HASHES else name
             fields[wire_name] = [_field(request, name) for request in requests]
         sent = {

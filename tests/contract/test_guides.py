@@ -4,7 +4,9 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -15,7 +17,12 @@ from hotbay.cli.call import call
 from hotbay.cli.conformance import conformance
 from hotbay.cli.new import new
 from hotbay.cli.publish import publish
-from hotbay_sdk.testing import PluginHarness
+from hotbay.config.data_types import ObjectKind
+from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.endpoint_rows import wire_row
+from hotbay.datalayer.remote.wire_events import event_to_wire
+from hotbay.datalayer.source import EndpointNews, EventType, ObjectEvent
+from hotbay_sdk.testing import PluginCallError, PluginHarness
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,23 +87,94 @@ def test_author_guide_examples_of_side_tables_keep_the_same():
             assert kept == [["a", "c"], ["a", "b", "c"]], declared.type
 
 
-def test_author_guide_examples_of_the_data_layer_work(tmp_path: Path):
-    *_, extractor, discovery, _ = blocks("docs/author-guide.md")
-    plugin = hotbay_sdk.Plugin("guide")
-    names: dict[str, object] = {
-        **vars(hotbay_sdk), "plugin": plugin, "Parameters": lambda raw: SimpleNamespace(folder=Path(str(raw["folder"])))
-    }  # fmt: skip
-    for block in (extractor, discovery):
-        exec(compile(f"from __future__ import annotations\n{block}", "author-guide.md", "exec"), names)
+class PowerMeter(BaseHTTPRequestHandler):
+    """What the guide's polling source asks."""
+
+    def do_GET(self) -> None:
+        body = b'{"watts": 300}' if self.path == "/power" else b""
+        self.send_response(200 if body else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def power_port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), PowerMeter)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+@pytest.fixture
+def data_layer() -> hotbay_sdk.Plugin:
+    """The plugin that the samples of the data layer make; each imports what it uses."""
+    *_, maker, events, discovery, sources, _ = blocks("docs/author-guide.md")
+    # Dataclasses look their module up by name.
+    names: dict[str, object] = {"__name__": "builtins"}
+    for block in (maker, events, discovery, sources):
+        exec(compile(block, "author-guide.md", "exec"), names)
+    plugin = names["plugin"]
+    assert isinstance(plugin, hotbay_sdk.Plugin)
+    return plugin
+
+
+def test_author_guide_scorer_reads_what_its_extractor_makes(data_layer: hotbay_sdk.Plugin):
+    with PluginHarness(data_layer) as harness:
+        harness.configure("depth", "queue-depth-extractor")
+        assert harness.extract("depth", {"my_engine_queue_depth": [[{}, 2.0], [{}, 1.0]]}) == {"queue_depth": 3.0}
+        assert harness.extract("depth", {}) == {"queue_depth": None}
+        harness.configure("queue", "queue-depth-scorer")
+        endpoints = {"a": {"attribute.queue_depth": 3}, "b": {"attribute.queue_depth": 0}, "c": {}}
+        assert harness.score("queue", endpoints) == [{"a": 0.25, "b": 1.0, "c": 0.5}]
+
+
+def test_author_guide_example_of_events_reads_what_the_guide_lists(data_layer: hotbay_sdk.Plugin):
+    endpoint = EndpointMetadata("default/a", "a", "10.0.0.1", 8000, labels={"rack": "7"})
+    told = {kind: event_to_wire(EndpointNews(kind, endpoint)) for kind in EventType}
+    with PluginHarness(data_layer) as harness:
+        harness.configure("racks", "rack-extractor")
+        assert harness.event_extract("racks", told[EventType.ADD_OR_UPDATE]) == {"default/a": {"rack": 7}}
+        assert harness.event_extract("racks", told[EventType.DELETE], number=2) == {}
+    guide = (ROOT / "docs" / "author-guide.md").read_text()
+    listed = set(re.findall(r"^\| `(\w+)` \|.*\| (?:all|payload `.*`) \|$", guide, re.MULTILINE))
+    lease = ObjectEvent(EventType.DELETE, ObjectKind("example.com", "v1", "Lease"), "n/a", {})
+    assert listed == {"number", *told[EventType.DELETE], *event_to_wire(lease)}
+    (row,) = re.findall(r"is a map of (`id`.*?), and nothing else", guide, re.DOTALL)
+    assert set(wire_row(endpoint)) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_author_guide_examples_of_runs_and_polls_work(data_layer: hotbay_sdk.Plugin, tmp_path: Path, power_port: int):
     server = tmp_path / "s.txt"
     server.write_text("10.0.0.1\n")
-    with PluginHarness(plugin) as harness:
-        harness.configure("depth", "queue-depth-extractor")
-        assert harness.extract("depth", {"my_engine_queue_depth": [[{}, 2.0], [{}, 3.0]]}) == {"queue_depth": 5.0}
+    with PluginHarness(data_layer) as harness:
         harness.configure("found", "file-per-server-discovery", {"folder": str(tmp_path)})
         told = harness.discover("found", [server.unlink])
+        (tmp_path / "l.txt").write_text("me")
+        harness.configure("leases", "lease-source", {"folder": str(tmp_path)})
+        seen = harness.watch("leases", [(tmp_path / "l.txt").unlink])
+        harness.configure("power", "power-source")
+        assert harness.poll("power", {"address": "127.0.0.1", "port": power_port}) == {"watts": 300}
     upsert = ["upsert", {"id": "default/s", "address": "10.0.0.1", "port": 8000}]
     assert told == [upsert, ["ready"], ["delete", "default/s"]]
+    head = {"apiVersion": "example.com/v1", "kind": "Lease", "metadata": {"name": "l"}}
+    assert seen == [["upsert", {**head, "spec": {"holder": "me"}}], ["ready"], ["delete", "l"]]
+
+
+def test_author_guide_runs_fail_where_their_folder_cannot_be_listed(data_layer: hotbay_sdk.Plugin, tmp_path: Path):
+    with PluginHarness(data_layer) as harness:
+        harness.configure("found", "file-per-server-discovery", {"folder": str(tmp_path / "nowhere")})
+        with pytest.raises(PluginCallError, match="nowhere"):
+            harness.discover("found")
+        harness.configure("leases", "lease-source", {"folder": str(tmp_path / "nowhere")})
+        with pytest.raises(PluginCallError, match="nowhere"):
+            harness.watch("leases")
 
 
 @pytest.mark.parametrize("command", [call, conformance, new, publish], ids=lambda command: command.name)
@@ -118,6 +196,24 @@ def test_links_of_all_pages_lead_somewhere():
     ]
     assert len(links) > 10
     assert [link for link in links if not link.exists()] == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Anchors of the headings, as code forges make them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_anchors_of_all_pages_lead_somewhere():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    links = [
+        (page.name, page.parent / link if link else page, anchor)
+        for page in pages
+        for link, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text())
+    ]
+    assert len(links) > 30
+    assert [(name, anchor) for name, target, anchor in links if anchor not in anchors_of(target)] == []
 
 
 def test_index_names_every_page():

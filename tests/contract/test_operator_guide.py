@@ -10,9 +10,9 @@ import pytest
 import yaml
 from hotbay.capabilities import CAPABILITIES
 from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NO_HOST
+from hotbay.cli.following import LIVE_FIELDS
 from hotbay.cli.main import commands
 from hotbay.cli.operate import OPERATOR_COMMANDS
-from hotbay.cli.run import LIVE_FIELDS
 from hotbay.config.data_parameters import TLS_FIELDS
 from hotbay.config.data_sources import read_data_layer
 from hotbay.config.data_types import BUILTIN_FORMS, Point
@@ -128,7 +128,7 @@ def test_configurations_of_the_guide_are_read(tmp_path: Path):
             read_reference(tmp_path / "ref.yaml")
         else:
             assert not read_data_layer(load_picker_config(text, file="guide")).warnings
-    assert sorted(kinds) == ["EndpointPickerConfig"] * 4 + ["HostConfig"] * 2 + ["PackageRef"]
+    assert sorted(kinds) == ["EndpointPickerConfig"] * 4 + ["HostConfig"] * 3 + ["PackageRef"]
 
 
 def test_sources_and_extractors_of_the_guide_are_those_of_the_host():

@@ -15,15 +15,18 @@ PUBLIC = [
     "HostCallError",
     "Logger",
     "NotificationSource",
+    "ObjectNotifier",
     "ParameterError",
     "Picker",
     "Plugin",
+    "PollingSource",
     "PreRequest",
     "ProfileHandler",
     "Request",
     "ScoredEndpoint",
     "Scorer",
     "UndeclaredReadError",
+    "WatchSource",
 ]
 MODULES = {"protocol", "testing"}
 """Public modules; importing one binds it in the package."""

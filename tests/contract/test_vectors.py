@@ -268,6 +268,8 @@ def test_method_ids_are_constants_of_the_version() -> None:
         "EVENT_EXTRACT": 21,
         "SOURCE_NOTIFY": 22,
         "DISCOVER": 23,
+        "SOURCE_WATCH": 24,
+        "SOURCE_POLL": 25,
         "CONFIGURE": 30,
         "EXPORT_STATE": 31,
         "IMPORT_STATE": 32,

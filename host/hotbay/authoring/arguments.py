@@ -6,7 +6,7 @@ Only what the type declares crosses, as with a host.
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from hotbay_sdk.protocol import CallError, MalformedMessageError, TypeDeclaration, Value
@@ -15,7 +15,7 @@ from hotbay_sdk.protocol.tables import LABELS, ROLE, ROLE_LABEL, RowValue, encod
 
 from hotbay.authoring.inputs import TOTAL, EndpointRow
 from hotbay.errors import PluginFault
-from hotbay.scheduling.fields import is_column, is_table, request_field, wire_fields
+from hotbay.scheduling.fields import is_possible_column, is_table, request_field, wire_fields
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["Batch", "Row", "picked", "produced", "row_errors", "scored", "survivors"]
@@ -27,13 +27,15 @@ EPOCH: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """B requests over E endpoints. `candidates` are ids; None means every endpoint."""
+    """B requests over E endpoints. `candidates` are ids; None means every endpoint; `kinds` are
+    those of the attributes that types of the package make."""
 
     declaration: TypeDeclaration
     block_tokens: int | None
     endpoints: Sequence[EndpointRow]
     requests: Sequence[InferenceRequest]
     candidates: frozenset[str] | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ids(self) -> list[str]:
@@ -46,9 +48,9 @@ class Batch:
 
     def view(self) -> list[Value]:
         columns: dict[str, Value] = {}
-        for name in filter(is_column, self.declaration.reads):
+        for name in filter(is_possible_column, self.declaration.reads):
             given = [row.figures.get(name) for row in self.endpoints]
-            written = written_column(name, given)
+            written = written_column(name, given, self.kinds)
             if written is not None:
                 columns[written[0]] = _packed(written[1], given)
         ids: list[Value] = [*self.ids]

@@ -114,7 +114,11 @@ class Parameters:
 
 @plugin.type("$type", parameters=Parameters)
 class $cls(Discovery):
-    """Looks at the folder from time to time, and tells what differs from the last look."""
+    """Looks at the folder from time to time, and tells what differs from the last look.
+
+    A folder that cannot be listed ends the run with an error: the host says so in its status, keeps what was told, and
+    begins another run. To take it for an empty one would take every endpoint away.
+    """
 
     def __init__(self, context: Context, parameters: Parameters) -> None:
         self._context = context
@@ -138,9 +142,11 @@ class $cls(Discovery):
                 return
 
     def _look(self, known: dict[str, str]) -> dict[str, str]:
-        """The texts by name; of a file that says something else, what it said before."""
+        """The texts by name; of a file that says something else, what it said before. Raises OSError, see above."""
         found: dict[str, str] = {}
-        for path in sorted(self._folder.glob("*.txt")):
+        for path in sorted(self._folder.iterdir()):  # glob takes a folder that is not there for an empty one
+            if path.suffix != ".txt":
+                continue
             try:
                 text = path.read_bytes()[:1000].decode("ascii").strip()
             except FileNotFoundError:
@@ -193,14 +199,29 @@ def test_files_that_cannot_be_read_stop_nothing(tmp_path: Path) -> None:
         harness.configure("mine", "$type", {"folder": str(tmp_path)})
         told = harness.discover("mine", [])
         assert told == [["upsert", {"id": "default/d", "address": "10.0.0.1", "port": 8000}], ["ready"]]
+
+
+def test_a_folder_that_is_not_there_is_an_error_and_takes_nothing_away(tmp_path: Path) -> None:
+    folder = tmp_path / "servers"
+    with PluginHarness(plugin) as harness:
+        harness.configure("mine", "$type", {"folder": str(folder)})
+        with pytest.raises(PluginCallError, match="servers"):
+            harness.discover("mine")
+        folder.mkdir()
+        assert harness.discover("mine") == [["ready"]]
+        (folder / "a.txt").write_text("10.0.0.1:8000")
+        with pytest.raises(PluginCallError, match="servers"):
+            harness.discover("mine", [lambda: folder.rename(tmp_path / "gone")])
 """,
     does="Finds endpoints: one file for each, named NAME.txt, which says ADDRESS:PORT.",
     reads="The files of a folder.",
-    parameters="`folder`: an absolute path. `interval_s` (default 1): seconds from one look to the next.",
-    call="",
-    files={"parameters.yaml": "$type: {folder: /srv/endpoints}\n"},
-    conformance=" --parameters parameters.yaml",
-    test_imports="from pathlib import Path\n\n",
+    parameters="`folder`: an absolute path; one that cannot be listed is an error. `interval_s` (default 1): seconds from one look to the next.",
+    call="--parameters parameters.yaml",
+    files={"parameters.yaml": "folder: /tmp/endpoints\n", "conformance.yaml": "$type: {folder: /tmp/endpoints}\n"},
+    before="$ mkdir -p /tmp/endpoints                   # of parameters.yaml and conformance.yaml\n",
+    conformance=" --parameters conformance.yaml",
+    test_imports="from pathlib import Path\n\nimport pytest\n",
+    tools="PluginCallError, PluginHarness",
     sees_requests=False,
 )
 

@@ -8,16 +8,17 @@ Beside figures stand `labels` and the other side tables.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, cast
 
 import orjson
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, SIDE_TABLES
+from hotbay_sdk.protocol.calls import ATTRIBUTE_PREFIX, COLUMN_FORMATS, SIDE_TABLES
 from hotbay_sdk.protocol.tables import MAX_COUNT, RowValue
 
 from hotbay.config.documents import Document, load_document, refuse
 from hotbay.config.wording import described, nearest
 from hotbay.errors import InputError, Place, Problem
-from hotbay.scheduling.fields import is_column, is_table
+from hotbay.scheduling.fields import is_possible_column, is_table
 from hotbay.scheduling.request import InferenceRequest
 
 TOTAL: Final = "total"
@@ -74,8 +75,11 @@ def _request(name: str, payload: Mapping[str, object], headers: Mapping[str, str
     )
 
 
-def read_endpoints(text: str, *, file: str, data: Sequence[str]) -> tuple[EndpointRow, ...]:
-    """Endpoints in the order of the document, which is that of the rows. `data` are the data columns that may be given.
+def read_endpoints(
+    text: str, *, file: str, data: Sequence[str], kinds: Mapping[str, str] = MappingProxyType({})
+) -> tuple[EndpointRow, ...]:
+    """Endpoints in the order of the document, which is that of the rows. `data` are the data columns that may be given,
+    `kinds` those of the attributes that types of the package make.
 
     Raises `InputError` with every problem.
     """
@@ -84,29 +88,38 @@ def read_endpoints(text: str, *, file: str, data: Sequence[str]) -> tuple[Endpoi
         hint = "Write a line for each endpoint, such as `default/a: {waiting: 3, kv_usage: 0.5}`."
         raise InputError([_problem(document, (), "endpoints are a map from id to figures", document.value, hint)])
     problems: list[Problem] = []
-    rows = tuple(_row(document, name, figures, data, problems) for name, figures in document.value.items())
+    made = {f"{ATTRIBUTE_PREFIX}{name}" for name, kind in kinds.items() if kind == "i64"}
+    counts = frozenset(name for name, code in COLUMN_FORMATS.items() if code == "q") | made
+    rows = tuple(_row(document, name, figures, data, counts, problems) for name, figures in document.value.items())
     refuse(problems)
     return rows
 
 
-def _row(document: Document, name: str, given: object, data: Sequence[str], problems: list[Problem]) -> EndpointRow:
+def _row(
+    document: Document,
+    name: str,
+    given: object,
+    data: Sequence[str],
+    counts: frozenset[str],
+    problems: list[Problem],
+) -> EndpointRow:
     figures: dict[str, float] = {}
     facts: dict[str, RowValue] = {}
     if given is not None and not isinstance(given, dict):
         problems.append(_problem(document, (name,), "figures are a map from name to number", given))
         given = None
     for key, value in (given or {}).items():
-        column = key if is_column(key) or is_table(key) or key == TOTAL or key in data else _PREFIX + key
+        column = key if is_possible_column(key) or is_table(key) or key == TOTAL or key in data else _PREFIX + key
         if is_table(column):
             fact = _fact(document, (name, key), SIDE_TABLES[column], value, problems)
             facts |= {} if fact is None else {column: fact}
-        elif not is_column(column) and column not in data and column != TOTAL:
+        elif not is_possible_column(column) and column not in data and column != TOTAL:
             problems.append(_unknown(document, (name, key), data))
         elif value is None:
             continue
         elif isinstance(value, bool) or not isinstance(value, int | float):
             problems.append(_problem(document, (name, key), "a figure is a number, or null for unknown", value))
-        elif COLUMN_FORMATS.get(column) == "q" and (value != int(value) or abs(value) >= 2**63):
+        elif column in counts and (value != int(value) or abs(value) >= 2**63):
             problems.append(_problem(document, (name, key), "a count is a whole number", value))
         else:
             figures[column] = value

@@ -3,22 +3,23 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import anyio
 from hotbay_sdk.protocol import METHODS, Method, TypeDeclaration, Value
-from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE
+from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, attribute_kinds
 
 from hotbay.authoring.arguments import Batch, Row, picked, produced, row_errors, scored, survivors
+from hotbay.authoring.asking import ASKED_POINTS, Asked
 from hotbay.authoring.runnable import Runnable
-from hotbay.datalayer.remote.results import read_attributes, read_of_endpoints
 from hotbay.errors import HostError, InputError, PluginFault, Problem
 from hotbay.process.log import LogSink
 from hotbay.rollout.instance import Instance, StartOptions
 from hotbay.rollout.refs import RefSpec
 from hotbay.rpc.client import PluginClient
+from hotbay.rpc.data import Flow
 from hotbay.rpc.leases import Origin
 from hotbay.rpc.wire import Outcome
 
@@ -29,17 +30,26 @@ PATIENCE_S: Final = 10.0
 """Deadline of a call. Longer than a host's, so that a slow answer is seen and its time told."""
 MAX_TURNS: Final = 8
 """A profile handler is asked again until it names no profile; one that never does is at fault."""
-POINTS: Final = ("score", "filter", "pick", "produce", "profile_handler", "pre_request", "extract")
+RUN_POINTS: Final = ("discover", "watch")
+"""Those whose calls go on, and tell what they find."""
+POINTS: Final = (
+    *("score", "filter", "pick", "produce", "profile_handler", "pre_request"),
+    *ASKED_POINTS,
+    *RUN_POINTS,
+)
 
-__all__ = ["POINTS", "Called", "Target", "running"]
+__all__ = ["POINTS", "RUN_POINTS", "Called", "Target", "running"]
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What calls gave. `rows` has one entry for each request, from the last call; errors are by request, −1 for all."""
+    """What calls gave. `rows` has one entry for each request, or call of the data layer, from the last round.
+
+    Errors are by request, −1 for all.
+    """
 
     point: str
-    rows: Sequence[Row]
+    rows: Sequence[object]
     errors: Sequence[tuple[int, str]]
     latencies_s: Sequence[float]
     deadline_s: float
@@ -47,10 +57,11 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A configured ref in a running process."""
+    """A configured ref in a running process. `kinds` are those of the attributes that types of its package make."""
 
     declaration: TypeDeclaration
     block_tokens: int | None
+    kinds: Mapping[str, str]
     _client: PluginClient
     _handle: int
 
@@ -84,35 +95,34 @@ class Target:
             latencies_s.append(time.perf_counter() - begin_s)
         return Called(point, rows, errors, latencies_s, METHODS[_METHOD[point]].deadline_ms / 1000)
 
-    async def extract(self, asked: Sequence[tuple[Method, Sequence[object]]], *, repeat: int) -> Called:
-        """Call an extractor with each of these arguments, behind its handle, and all of them `repeat` times.
+    async def ask_each(self, point: str, asked: Sequence[Asked], *, repeat: int) -> Called:
+        """Make these calls of the data layer, and all of them `repeat` times.
 
-        An error is by the number of the arguments. Raises `HostError` when the process ended.
+        An error is by the number of the call. Raises `HostError` when the process ended.
         """
         latencies_s: list[float] = []
         for _ in range(repeat):
-            rows: list[Row] = []
+            rows: list[object] = []
             errors: list[tuple[int, str]] = []
-            for index, (method, args) in enumerate(asked):
+            for index, one in enumerate(asked):
                 begin_s = time.perf_counter()
                 try:
-                    found = await self._client.control_call(method, [self._handle_of, *args], deadline_s=PATIENCE_S)
+                    found = await self._client.control_call(
+                        one.method, [self._handle_of, *one.args], deadline_s=PATIENCE_S
+                    )
                     latencies_s.append(time.perf_counter() - begin_s)
-                    rows.append(self._attributes(method, found))
+                    rows.append(one.read(found))
                 except HostError as error:
                     if self._client.fault is not None:
                         raise
                     latencies_s.append(time.perf_counter() - begin_s)
                     rows.append({})
                     errors.append((index, f"{error.code}: {error.message}"))
-        return Called("extract", rows, errors, latencies_s, METHODS[asked[0][0]].deadline_ms / 1000)
+        return Called(point, rows, errors, latencies_s, METHODS[asked[0].method].deadline_ms / 1000)
 
-    def _attributes(self, method: Method, found: Value) -> Row:
-        declared = self.declaration.data.attributes
-        read: Mapping[str, object] = (
-            read_attributes(found, declared) if method == Method.POLL_EXTRACT else read_of_endpoints(found, declared)
-        )
-        return dict(read)
+    def begin_run(self, point: str, came: Callable[[], None], done: Callable[[Outcome], None]) -> Flow:
+        """Make the call that goes on, `discover` or `watch`; see `PluginClient.follow`."""
+        return self._client.follow(_METHOD[point], [self._handle_of], came=came, done=done)
 
     async def _run(self, number: int, batch: Batch) -> tuple[Sequence[Row], list[tuple[int, str]]]:
         args = [[[number, self._handle_of]], batch.view(), batch.mask(), batch.request_columns()]
@@ -138,7 +148,7 @@ class Target:
     async def _profiles(self, batch: Batch, profiles: Sequence[str]) -> tuple[Sequence[Row], list[tuple[int, str]]]:
         rows: list[Row] = []
         for request in batch.requests:
-            one = Batch(batch.declaration, batch.block_tokens, batch.endpoints, (request,), batch.candidates)
+            one = replace(batch, requests=(request,))
             rows.append(await self._handle_profiles(one, profiles))
         return rows, []
 
@@ -185,6 +195,8 @@ _METHOD: Final = {
     "produce": Method.PRODUCE,
     "profile_handler": Method.PROFILE_PICK,
     "pre_request": Method.PRE_REQUEST,
+    "discover": Method.DISCOVER,
+    "watch": Method.SOURCE_WATCH,
 }
 
 
@@ -221,4 +233,5 @@ async def _configured(
     origin = Origin(runnable.plugin_id, runnable.version, runnable.rev, runnable.digest)
     generation = await instance.handshake(origin, GENERATION, runnable.types, options)
     (created,) = await instance.create([RefSpec(REF, type_name, parameters)], options)
-    return Target(generation.types[type_name], created.block_tokens, instance.client, created.handle)
+    kinds = attribute_kinds(generation.types.values())
+    return Target(generation.types[type_name], created.block_tokens, kinds, instance.client, created.handle)

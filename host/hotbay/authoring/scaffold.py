@@ -69,6 +69,7 @@ def project_files(names: Names, point: str, *, publisher: str) -> Mapping[str, s
         "cls": names.cls,
         "publisher": publisher,
         "point": point,
+        "article": "an" if point[0] in "aeiou" else "a",
         "does": body.does,
         "reads": body.reads,
         "parameters": body.parameters,
@@ -76,6 +77,7 @@ def project_files(names: Names, point: str, *, publisher: str) -> Mapping[str, s
         "conformance": body.conformance,
         "data_types": "" if body.sees_requests else f'data_types = ["{names.type}"]\n',
         "test_imports": body.test_imports,
+        "tools": body.tools,
     }
 
     def filled(text: str) -> str:
@@ -93,7 +95,5 @@ def project_files(names: Names, point: str, *, publisher: str) -> Mapping[str, s
 
 
 def _call_line(type_name: str, body: Body) -> str:
-    if not body.call:
-        return ""
     remark = "   # and --request request.json" if body.sees_requests else ""
-    return f"$ hotbay call {type_name} {body.call}{remark}\n"
+    return f"{body.before}$ hotbay call {type_name} {body.call}{remark}\n"

@@ -11,8 +11,8 @@ __all__ = ["GITIGNORE", "HOT_BODIES", "PYPROJECT", "README", "REQUEST", "TESTS",
 class Body:
     """What differs from point to point: code, tests, and what the README says.
 
-    `call` and `conformance` are what follows in the README's commands; with an empty `call` there is none. `files` are
-    further examples, path → text.
+    `call` and `conformance` are what follows in the README's commands, `before` a whole line before them. `tools` are what
+    tests use of the harness' module. `files` are further examples, path → text.
     """
 
     code: str
@@ -23,6 +23,8 @@ class Body:
     call: str
     endpoints: str = ""
     test_imports: str = ""
+    tools: str = "PluginHarness"
+    before: str = ""
     conformance: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     sees_requests: bool = True
@@ -62,7 +64,7 @@ README: Final = """\
 
 ## Type
 
-`$type`, a $point.
+`$type`, $article $point.
 
 ## What it does
 
@@ -98,7 +100,7 @@ REQUEST: Final = """\
 """
 
 TESTS: Final = """\
-${test_imports}from hotbay_sdk.testing import PluginHarness
+${test_imports}from hotbay_sdk.testing import $tools
 from $module import plugin
 """
 

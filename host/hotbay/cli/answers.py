@@ -17,7 +17,7 @@ _FIRST: Final = (
     "until_s", "generation",
 )  # fmt: skip
 _LEAST: Final = ("digest", "hint")
-_TITLES: Final = {"cleared": "cleared, and may run again:", "not_chosen": "newer, and not chosen:"}
+_TITLES: Final = {"cleared": "cleared, and may run again:", "not_chosen": "not chosen:"}
 """Tables whose rows do not say by themselves what they are."""
 _ALWAYS_SHOWN: Final = 2
 _MESSAGE: Final = "message"

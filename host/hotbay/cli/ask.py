@@ -56,9 +56,9 @@ class Ask:
         """Print the status, once or until interrupted."""
         (watch_status if watch else show_status)(self._client, as_json=self._at.as_json)
 
-    def endpoints(self, *, watch: bool) -> None:
-        """Print the endpoints, once or until interrupted."""
-        (watch_endpoints if watch else show_endpoints)(self._client, as_json=self._at.as_json)
+    def endpoints(self, selector: str | None, *, watch: bool) -> None:
+        """Print the endpoints, or those whose labels match, once or until interrupted."""
+        (watch_endpoints if watch else show_endpoints)(self._client, selector, as_json=self._at.as_json)
 
     def drain(self, which: Page, timeout_s: float) -> None:
         """Cordon endpoints, and print what is in flight there until nothing is. Raises when `timeout_s` has passed."""

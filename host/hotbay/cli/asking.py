@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
 import click
+from click.core import ParameterSource
 
 from hotbay.cli.exit_codes import EXIT_CONFIG, EXIT_FAILED, EXIT_NO_HOST
 from hotbay.cli.failures import report_json
@@ -31,6 +32,12 @@ def _socket(context: click.Context, parameter: click.Parameter, value: Path | No
     return value
 
 
+def _refuse_options(context: click.Context, command: str) -> None:
+    for option in context.command.params:
+        if option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"write {option.opts[-1]} behind {command}, or leave it out")
+
+
 def asks(command: Callable[Concatenate["Ask", P], None]) -> Callable[..., None]:
     """Give a command the options that name the host and the form, and an `Ask`."""
 
@@ -51,8 +58,10 @@ def asks(command: Callable[Concatenate["Ask", P], None]) -> Callable[..., None]:
     )
     @wraps(command)
     def run(socket: Path | None, config: Path | None, output: str, *args: P.args, **kwargs: P.kwargs) -> None:
-        if click.get_current_context().invoked_subcommand is not None:
-            # Of a group: the command that follows asks.
+        context = click.get_current_context()
+        if context.invoked_subcommand is not None:
+            # Of a group: the command that follows asks, and knows nothing of what stands before it.
+            _refuse_options(context, context.invoked_subcommand)
             return
         # Imported here because rich and pydantic take longer to import than most commands to run.
         from hotbay.cli.ask import Ask, At  # noqa: PLC0415

@@ -13,7 +13,7 @@ from hotbay.config.reload import read_content
 from hotbay.config.wording import described, nearest
 from hotbay.errors import InputError, Problem
 
-__all__ = ["ENDPOINTS", "kind_of", "read_text"]
+__all__ = ["ENDPOINTS", "folder_of", "kind_of", "read_text"]
 
 ENDPOINTS: Final = "endpoint file"
 _PICKER_VERSIONS: Final = (PICKER_VERSION, DEPRECATED_API_VERSION)
@@ -22,6 +22,15 @@ _PICKER_VERSIONS: Final = (PICKER_VERSION, DEPRECATED_API_VERSION)
 def read_text(path: Path) -> str:
     """The file's text. Raises `InputError`."""
     return read_content(path).text(hint="check its name")
+
+
+def folder_of(path: Path) -> Path:
+    """What paths in a file are relative to: the folder in which it is named.
+
+    Links are not followed. Where files are links into the folder of a version, as in a ConfigMap's volume, that one goes when
+    the next one comes.
+    """
+    return path.absolute().parent
 
 
 def kind_of(document: Document) -> str:

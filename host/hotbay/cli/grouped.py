@@ -22,7 +22,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "For operators, of a host that runs": {
         "status": "Show what runs, what is under way, what went wrong.",
         "endpoints": "Show model servers; cordon, drain or weigh them.",
-        "events": "Show what happens, as it happens.",
+        "events": "Show what happens to plugins, as it happens.",
         "history": "Show what of a plugin was live, since when and why.",
         "logs": "Show what a plugin's processes wrote.",
         "plan": "Show what `apply` would change.",

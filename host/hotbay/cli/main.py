@@ -66,7 +66,8 @@ def run(
     # Before anything is imported that may start a thread.
     leave_process_1()
     # Imported here because it brings in the whole host; the other commands do without.
-    from hotbay.cli.run import Given, run_host  # noqa: PLC0415
+    from hotbay.cli.loading import Given  # noqa: PLC0415
+    from hotbay.cli.run import run_host  # noqa: PLC0415
 
     run_host(Given(config_file, picker_file, picker_text, endpoints, listen, log_level, log_format, take_over))
 

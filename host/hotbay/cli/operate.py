@@ -209,7 +209,11 @@ def logs(ask: "Ask", plugin: str, lines: int, *, follow: bool) -> None:
 @click.command(epilog=CODES)
 @asks
 def events(ask: "Ask") -> None:
-    """Show what happens, as it happens, until interrupted."""
+    """Show what happens to plugins, as it happens, until interrupted.
+
+    These are events of rollouts. Of endpoints, ejections and commands are in the host's log, and
+    `hotbay endpoints --watch` shows who comes and goes.
+    """
     ask.events()
 
 

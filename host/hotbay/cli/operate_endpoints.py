@@ -45,14 +45,15 @@ def _weight(context: click.Context, parameter: click.Parameter, value: str) -> s
 
 @click.group(invoke_without_command=True, epilog=CODES)
 @click.option("--watch", "-w", is_flag=True, help="Go on showing them until interrupted.")
+@click.option("-l", "--selector", help="Those whose labels match, as in zone=a,!spot.")
 @asks
-def endpoints(ask: "Ask", *, watch: bool) -> None:
+def endpoints(ask: "Ask", *, watch: bool, selector: str | None) -> None:
     """Show the model servers of a running host, and what keeps requests from them.
 
-    The commands name endpoints by ID, of which `default/` may be left out, or by labels. What they say is kept over
+    What the words in the table mean stands below it. The commands name endpoints by ID, of which `default/` may be left out, or by labels. What they say is kept over
     restarts of the host, and goes over what files and labels say.
     """
-    ask.endpoints(watch=watch)
+    ask.endpoints(selector, watch=watch)
 
 
 @endpoints.command(epilog=CODES)

@@ -17,8 +17,20 @@ NEW_POINTS: Final = (
     "extractor",
     "discovery",
 )
-CALLED_POINTS: Final = ("score", "filter", "pick", "produce", "profile_handler", "pre_request", "extract")
-"""In the order of `NEW_POINTS`, of which the last is not called: it tells by itself."""
+CALLED_POINTS: Final = (
+    "score",
+    "filter",
+    "pick",
+    "produce",
+    "profile_handler",
+    "pre_request",
+    "extract",
+    "discover",
+    "source",
+    "watch",
+    "poll",
+)
+"""In the order of `NEW_POINTS`, and behind them those of which there is no first project."""
 
 
 class PointChoice(click.Choice[str]):

@@ -7,8 +7,8 @@ name, no text is cut. What others named is escaped, and is never markup.
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -50,46 +50,89 @@ class Bar:
         return f"{self.label}: {size(self.done)} of {size(self.total)} ({100 * self.done // self.total} %)"
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`stays` are the numbers of rows that may be left out for want of lines, those first that go last.
+
+    `is_aside`: it may be left out as a whole, and is before any row.
+    """
+
+    what: str | Grid | Bar
+    style: str = ""
+    stays: Sequence[int] = ()
+    is_aside: bool = False
+
+
 @dataclass(slots=True)
 class Sheet:
     """Collects what is to be shown, in order."""
 
-    _parts: list[tuple[str | Grid | Bar, str]] = field(default_factory=list)
+    _parts: list[_Part] = field(default_factory=list)
 
-    def say(self, text: str, *, style: str = "") -> None:
-        """One line of text, whoever wrote it."""
-        self._parts.append((cell(text), style))
+    def say(self, text: str, *, style: str = "", aside: bool = False) -> None:
+        """One line of text, whoever wrote it. A picture that has too few lines leaves out what is said aside, the last first."""
+        self._parts.append(_Part(cell(text), style, is_aside=aside))
 
-    def show(self, grid: Grid, *, style: str = "") -> None:
-        """A table."""
-        self._parts.append((grid, style))
+    def show(self, grid: Grid, *, style: str = "", stays: Sequence[int] = ()) -> None:
+        """A table. A picture that has too few lines leaves rows of `stays` out, the last of these first."""
+        self._parts.append(_Part(grid, style, stays))
 
     def bar(self, bar: Bar) -> None:
         """Progress."""
-        self._parts.append((bar, ""))
+        self._parts.append(_Part(bar))
 
     def print(self, console: Console) -> None:
         """Print everything."""
-        for part, style in self._parts:
+        for part in self._parts:
             if console.is_terminal:
-                console.print(_drawn(part, style, console.width))
+                console.print(_drawn(part, console.width))
                 continue
-            for line in part.lines() if isinstance(part, Grid) else [str(part)]:
+            for line in part.what.lines() if isinstance(part.what, Grid) else [str(part.what)]:
                 console.print(Text(line), soft_wrap=True)
 
-    def group(self, width: int) -> Group:
-        """Everything as one picture for a terminal of this width."""
-        return Group(*(_drawn(part, style, width) for part, style in self._parts))
+    def picture(self, console: Console) -> Group:
+        """Everything as one picture that is drawn again and again, which only one that fits into the terminal can be."""
+        longest = max(self._parts, key=lambda part: len(part.stays), default=None)
+        rows, gone = 0 if longest is None else len(longest.stays), 0
+        asides, hidden = [part for part in self._parts if part.is_aside], 0
+        while True:
+            left = asides[: len(asides) - hidden]
+            parts = [part for part in self._parts if not part.is_aside or any(part is one for one in left)]
+            drawn = [_drawn(_without(one, gone) if one is longest else one, console.width) for one in parts]
+            if hidden:
+                drawn.append(_left_out([f"{hidden} remark{'s' * (hidden != 1)}"]))
+            whole = Group(*drawn)
+            lines = len(console.render_lines(whole, pad=False))
+            excess = lines - (console.height - 1)
+            if excess <= 0 or (gone == rows and hidden == len(asides)):
+                return whole
+            if hidden < len(asides):
+                hidden = min(len(asides), hidden + excess)
+            else:
+                # A row may fold into several lines, so that what is too much is taken away bit by bit.
+                gone += max(1, (rows - gone) * excess // lines)
 
 
-def _drawn(part: str | Grid | Bar, style: str, width: int) -> RenderableType:
-    if isinstance(part, Grid):
-        return _table(part, style, width)
-    if isinstance(part, Bar) and part.total > 0:
+def _without(part: _Part, count: int) -> _Part:
+    """The same without so many rows, in the place of which one says how many there are."""
+    if not count:
+        return part
+    assert isinstance(part.what, Grid), "only a table has rows"
+    gone = frozenset(part.stays[-count:])
+    left = tuple(row for number, row in enumerate(part.what.rows) if number not in gone)
+    more = (f"and {count} more", *([""] * (len(part.what.names) - 1)))
+    return _Part(replace(part.what, rows=(*left, more)), part.style)
+
+
+def _drawn(part: _Part, width: int) -> RenderableType:
+    what = part.what
+    if isinstance(what, Grid):
+        return _table(what, part.style, width)
+    if isinstance(what, Bar) and what.total > 0:
         table = Table.grid(padding=(0, 1, 0, 0))
-        table.add_row(ProgressBar(part.total, min(part.done, part.total), width=_BAR_COLUMNS), Text(str(part)))
+        table.add_row(ProgressBar(what.total, min(what.done, what.total), width=_BAR_COLUMNS), Text(str(what)))
         return table
-    return Text(str(part), style=style)
+    return Text(str(what), style=part.style)
 
 
 def _table(grid: Grid, style: str, width: int) -> RenderableType:
@@ -102,7 +145,11 @@ def _table(grid: Grid, style: str, width: int) -> RenderableType:
     left_out = grid.without(fitted)
     if not left_out:
         return table
-    return Group(table, Text(f"left out for want of room: {', '.join(left_out)}", style="dim"))
+    return Group(table, _left_out(left_out))
+
+
+def _left_out(names: Sequence[str]) -> Text:
+    return Text(f"left out for want of room: {', '.join(names)}", style="dim")
 
 
 def texts(value: object) -> list[str]:

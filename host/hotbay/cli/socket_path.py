@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 
 from hotbay.cli.environment import environment
-from hotbay.cli.files import read_text
+from hotbay.cli.files import folder_of, read_text
 from hotbay.config.documents import load_document
 from hotbay.config.host_config import API_VERSION, KIND, HostConfig, load_host_config
 from hotbay.errors import InputError, Place, Problem
@@ -59,7 +59,7 @@ def _unquoted(text: str) -> str:
 
 
 def _load(text: str, file: Path | None) -> HostConfig:
-    base = Path.cwd() if file is None else file.resolve().parent
+    base = Path.cwd() if file is None else folder_of(file)
     name = "<no file>" if file is None else str(file)
     return load_host_config(text, file=name, base_directory=base, environment=environment(), is_root=os.geteuid() == 0)
 

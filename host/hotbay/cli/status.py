@@ -1,29 +1,25 @@
 """`hotbay status`: asks a running host and shows what it says, once or as it changes."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import click
 import orjson
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.text import Text
+from rich.console import Console
 
 from hotbay.cli.admin_client import AdminClient
-from hotbay.cli.exit_codes import NoHostError
 from hotbay.cli.sheet import Bar, Screen, Sheet, ago, cells, mapping, rows, short_digests, size, texts
-from hotbay.errors import CapacityError, HostError
+from hotbay.cli.watching import watch_pages
+from hotbay.errors import CapacityError
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
-__all__ = ["fetch_status", "print_status", "show_status", "status_sheet", "watch_pages", "watch_status"]
+__all__ = ["fetch_status", "print_status", "show_status", "status_sheet", "watch_status"]
 
 # What a failed scrape says repeats the address that the table has.
 _SCRAPE_ERROR_CHARS: Final = 60
 # A thousand endpoints that fail, fail alike.
 _SCRAPE_ERRORS_SHOWN: Final = 10
-_RETRY_S: Final = 1.0
 _WANTED: Final = frozenset({"version", "ready", "plugins", "endpoints"})
 
 
@@ -37,80 +33,12 @@ def show_status(client: AdminClient, *, as_json: bool) -> None:
 
 
 def watch_status(client: AdminClient, *, as_json: bool, wait: Callable[[float], object] | None = None) -> None:
-    """Show the status until interrupted; a host that goes away is waited for.
-
-    A terminal gets a table that changes in place; a pipe gets each page that differs from the last one.
-
-    Raises:
-        HostError: nobody answers at the start.
-    """
+    """Show the status as `watch_pages` does."""
 
     def sheet_of(page: Mapping[str, object]) -> Sheet:
         return status_sheet(_checked(page))
 
     watch_pages(client, "/status/stream", sheet_of, as_json=as_json, wait=wait or threading.Event().wait)
-
-
-def watch_pages(
-    client: AdminClient,
-    target: str,
-    sheet_of: Callable[[Mapping[str, object]], Sheet],
-    *,
-    as_json: bool,
-    wait: Callable[[float], object],
-) -> None:
-    """Show the pages of a stream as `watch_status` does; `sheet_of` may raise what is wrong with a page."""
-    console = Screen()
-
-    def write(page: Mapping[str, object]) -> None:
-        sheet = sheet_of(page)
-        if as_json:
-            click.echo(orjson.dumps(page))
-            return
-        sheet.print(console)
-        console.print()
-
-    if as_json or not console.is_terminal:
-        _watch(client, target, write, lambda error: None, wait)
-        return
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-
-        def show(page: Mapping[str, object]) -> None:
-            live.update(sheet_of(page).group(console.width), refresh=True)
-
-        def gone(error: HostError) -> None:
-            text: RenderableType = Text(f"{error.message}; waiting for it to come back", style="red")
-            live.update(text, refresh=True)
-
-        _watch(client, target, show, gone, wait)
-
-
-def _watch(
-    client: AdminClient,
-    target: str,
-    show: Callable[[Mapping[str, object]], None],
-    gone: Callable[[HostError], None],
-    wait: Callable[[float], object],
-) -> None:
-    seen = False
-    while True:
-        try:
-            with closing(client.lines(target)) as pages:
-                for page in pages:
-                    seen = True
-                    show(page)
-        except NoHostError as error:
-            if not seen:
-                raise
-            gone(error)
-        except CapacityError as error:
-            gone(error)
-        except KeyboardInterrupt:
-            return
-        try:
-            wait(_RETRY_S)
-        except KeyboardInterrupt:
-            return
 
 
 def fetch_status(client: AdminClient) -> Mapping[str, object]:
@@ -144,10 +72,13 @@ def status_sheet(page: Mapping[str, object]) -> Sheet:
         sheet.show(degraded, style="red")
     if sources := rows(page.get("sources")):
         sheet.show(_sources(sources))
+    _add_data(sheet, page)
     _add_endpoints(sheet, rows(page.get("endpoints")))
     _add_store(sheet, mapping(page.get("store")))
     for problem in texts(page.get("problems")):
         sheet.say(f"problem: {problem}", style="red")
+    for warning in texts(page.get("warnings")):
+        sheet.say(f"warning: {warning}", style="yellow")
     return sheet
 
 
@@ -276,17 +207,54 @@ def _sources(sources: Sequence[Mapping[str, object]]) -> Grid:
     )
 
 
+def _add_data(sheet: Sheet, page: Mapping[str, object]) -> None:
+    """How often endpoints are polled, what stands behind each source, and figures of theirs that stand still."""
+    if polled := rows(page.get("polled")):
+        lines = tuple(
+            (*cells(row, ("source",)), *_seconds(row, ("asked_s", "interval_s")), _behind(row)) for row in polled
+        )
+        sheet.show(Grid(("polled source", "interval wanted", "interval now", "extractors"), (0, 1, 0, 2), lines))
+    if told := rows(page.get("event_sources")):
+        lines = tuple((*cells(row, ("source",)), _behind(row)) for row in told)
+        sheet.show(Grid(("source of events", "extractors"), (0, 1), lines))
+    if stale := rows(page.get("stale")):
+        lines = tuple(
+            (
+                *cells(row, ("figure", "endpoints")),
+                *_seconds(row, ("oldest_s", "limit_s")),
+                "the last one" if row.get("shown") else "nothing",
+            )
+            for row in stale
+        )
+        names = ("stale figure", "endpoints", "oldest", "limit", "plugins see")
+        sheet.show(Grid(names, (0, 0, 0, 1, 2), lines), style="yellow")
+
+
+def _behind(row: Mapping[str, object]) -> str:
+    return ", ".join(map(cell, texts(row.get("extractors")))) or UNKNOWN
+
+
+def _seconds(row: Mapping[str, object], names: Iterable[str]) -> tuple[str, ...]:
+    values = (row.get(name) for name in names)
+    return tuple(f"{value:g} s" if isinstance(value, int | float) else UNKNOWN for value in values)
+
+
 def _add_endpoints(sheet: Sheet, endpoints: Sequence[Mapping[str, object]]) -> None:
     names = ("id", "url", "state", "in_flight", "waiting", "running", "kv_usage", "scrape_errors")
     shown = ("endpoint", "url", "state", "in flight", "waiting", "running", "kv usage", "scrape errors")
-    sheet.show(Grid(shown, (0, 4, 1, 0, 0, 2, 3, 5), tuple(cells(row, names) for row in endpoints)))
-    failing = [row for row in endpoints if row.get("scrape_errors") and row.get("last_scrape_error")]
+    grid = Grid(shown, (0, 4, 1, 0, 0, 2, 3, 5), tuple(cells(row, names) for row in endpoints))
+    sheet.show(grid, stays=range(len(endpoints)))
+    failing = [row for row in endpoints if row.get("scrapes_failed_in_a_row") and row.get("last_scrape_error")]
     for row in failing[:_SCRAPE_ERRORS_SHOWN]:
         message = str(row["last_scrape_error"])
         short = message if len(message) <= _SCRAPE_ERROR_CHARS else message[:_SCRAPE_ERROR_CHARS] + "…"
-        sheet.say(f"{row.get('id')}: {row['scrape_errors']} scrapes failed, the last one: {short}")
+        sheet.say(
+            f"{row.get('id')}: {row['scrapes_failed_in_a_row']} scrapes in a row failed, the last one: {short}",
+            aside=True,
+        )
     if len(failing) > _SCRAPE_ERRORS_SHOWN:
-        sheet.say(f"{len(failing) - _SCRAPE_ERRORS_SHOWN} more endpoints have failed scrapes: see -o json")
+        more = len(failing) - _SCRAPE_ERRORS_SHOWN
+        sheet.say(f"{more} more endpoint{'s' * (more != 1)} whose scrapes fail: see -o json", aside=True)
 
 
 def _add_store(sheet: Sheet, store: Mapping[str, object]) -> None:

@@ -16,8 +16,8 @@ import orjson
 
 from hotbay.cli.environment import environment
 from hotbay.cli.exit_codes import EXIT_CONFIG
-from hotbay.cli.files import ENDPOINTS, kind_of, read_text
-from hotbay.cli.run import Given, load_scheduling
+from hotbay.cli.files import ENDPOINTS, folder_of, kind_of, read_text
+from hotbay.cli.loading import Given, load_scheduling
 from hotbay.config.data_sources import read_data_layer
 from hotbay.config.documents import load_document, refuse
 from hotbay.config.host_config import KIND as HOST_KIND
@@ -68,7 +68,7 @@ def validate_file(path: Path) -> str:
         raise InputError([Problem("EMPTY_CONFIG", "the document is empty", Place(str(path)), hint=hint)])
     kind = kind_of(document)
     if kind == HOST_KIND:
-        base = path.resolve().parent
+        base = folder_of(path)
         host = load_host_config(
             text, file=str(path), base_directory=base, environment=environment(), is_root=os.geteuid() == 0
         )

@@ -37,6 +37,11 @@ class Point(enum.StrEnum):
     SOURCE = "source"
     EXTRACT = "extract"
     DISCOVER = "discover"
+    WATCH = "watch"
+    POLL = "poll"
+
+
+_BRINGING: Final = frozenset({Point.SOURCE, Point.WATCH, Point.POLL})
 
 
 class Variant(enum.StrEnum):
@@ -103,6 +108,11 @@ class TypeForm:
 
     points: frozenset[Point]
     payloads: tuple[str, ...] = ()
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it brings data: as one of the host's, or of a package that changes, watches or polls."""
+        return not self.points.isdisjoint(_BRINGING)
 
     @property
     def variants(self) -> frozenset[Variant]:

@@ -80,7 +80,7 @@ def _sources(uses: Sequence[SourceUse]) -> Iterator[Problem]:
             continue
         if use.form is None:
             continue
-        if Point.SOURCE not in use.form.points:
+        if not use.form.is_source:
             message = f"the plugin {quoted(use.name)} is no data source"
             yield _expected(use, message, "a data source", use.type)
             continue
@@ -125,7 +125,7 @@ def _extractors(use: SourceUse) -> Iterator[Problem]:
         elif Point.EXTRACT not in extractor.form.points:
             message = f"the plugin {quoted(extractor.name)} is no extractor"
             yield _expected(extractor, message, "an extractor", extractor.type)
-        elif use.form is not None and Point.SOURCE in use.form.points and not _fit(use.form, extractor.form):
+        elif use.form is not None and use.form.is_source and not _fit(use.form, extractor.form):
             brings, reads = (", ".join(form.payloads) or "nothing" for form in (use.form, extractor.form))
             message = f"the extractor {quoted(extractor.name)} cannot read what {quoted(use.name)} brings"
             yield _expected(extractor, message, f"an extractor of {brings}", f"one of {reads}")

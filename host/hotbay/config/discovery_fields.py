@@ -1,16 +1,20 @@
-"""Reads the parameters of one discovery field by field: names, addresses, ports, durations, labels. Pure."""
+"""Reads the parameters of one discovery field by field: names, addresses, ports, durations, labels, credentials. Pure."""
 
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from hotbay.config.endpoint_bounds import wrong_labels
 from hotbay.config.forms import Form
 from hotbay.config.picker_config import PickerConfig, PluginEntry
 from hotbay.config.quantities import QuantityError, parse_duration_s
 from hotbay.config.wording import Path, Value
 
-__all__ = ["DiscoveryFields"]
+__all__ = ["CREDENTIAL_FIELDS", "Credentials", "DiscoveryFields"]
+
+CREDENTIAL_FIELDS: Final = ("authorization", "basicAuth")
 
 _MAX_PORT: Final = 65535
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?\Z)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
@@ -22,7 +26,22 @@ _URL: Final = re.compile(
 )
 """Printable throughout; neither user nor fragment."""
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._~+-]{0,31}\Z")
+_MAX_USER_CHARACTERS: Final = 256
+
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How a client proves who it is: `scheme` with the text of a file, or user and password if a user is given.
+
+    The secret is never in the configuration: `file` holds it, as written there.
+    """
+
+    scheme: str
+    file: str
+    user: str = ""
 
 
 class DiscoveryFields:
@@ -108,9 +127,8 @@ class DiscoveryFields:
         if not isinstance(value, dict):
             self.expected("labels", "a mapping of texts", value)
             return ()
-        for key, label in value.items():
-            if not isinstance(label, str) or len(label) > 4096:
-                self.form.expected((*self.at, "labels", key), "a text of at most 4096", label)
+        for path, expected, found in wrong_labels(value):
+            self.form.expected((*self.at, "labels", *path), expected, found)
         return tuple(sorted((key, str(label)) for key, label in value.items()))
 
     def url(self) -> str:
@@ -122,6 +140,58 @@ class DiscoveryFields:
             return str(value)
         self.expected("url", expected, value)
         return ""
+
+    def credentials(self, url: str) -> Credentials | None:
+        """What CREDENTIAL_FIELDS say, by the words of Prometheus; `url` is where they are sent, which nobody may read along."""
+        given = [name for name in CREDENTIAL_FIELDS if name in self._fields]
+        if not given:
+            return None
+        if len(given) > 1:
+            message = f"`{given[0]}` and `{given[1]}` exclude each other"
+            self.form.report((*self.at, given[1]), "CONFIG_INVALID", message)
+        if url and not url.startswith("https:") and not _is_loopback(url):
+            message = "credentials are sent by https, or to a loopback address"
+            hint = "over plain http anybody on the way can read them"
+            self.form.report((*self.at, "url"), "CONFIG_INVALID", message, hint=hint)
+        found = self._authorization() if given[0] == "authorization" else self._basic()
+        return found if len(given) == 1 else None
+
+    def _authorization(self) -> Credentials | None:
+        fields, at = self._secret_fields("authorization", ("type", "credentialsFile"), "credentials")
+        file = self.form.text(fields.get("credentialsFile"), (*at, "credentialsFile"))
+        scheme = fields.get("type", "Bearer")
+        if not isinstance(scheme, str) or not _SCHEME.match(scheme) or scheme.lower() == "basic":
+            hint = "`basicAuth` is for a user with a password"
+            self.form.expected((*at, "type"), "a scheme such as Bearer", scheme, hint=hint)
+            return None
+        return Credentials(scheme, file) if file is not None else None
+
+    def _basic(self) -> Credentials | None:
+        fields, at = self._secret_fields("basicAuth", ("username", "passwordFile"), "password")
+        file = self.form.text(fields.get("passwordFile"), (*at, "passwordFile"))
+        user = fields.get("username")
+        is_user = isinstance(user, str) and 0 < len(user) <= _MAX_USER_CHARACTERS and user.isprintable()
+        if not isinstance(user, str) or not is_user or ":" in user:
+            expected = f"a printable name of at most {_MAX_USER_CHARACTERS} characters without a colon"
+            self.form.expected((*at, "username"), expected, user)
+            return None
+        return Credentials("Basic", file, user) if file is not None else None
+
+    def _secret_fields(self, name: str, known: tuple[str, ...], secret: str) -> tuple[Mapping[str, Value], Path]:
+        at = (*self.at, name)
+        fields = self.form.fields(self._fields[name], at, (*known, secret))
+        if secret in fields:
+            # What stands there is not shown.
+            message = "secrets do not stand in the configuration"
+            hint = f"put it into a file and write `{secret}File`"
+            self.form.report((*at, secret), "CONFIG_INVALID", message, hint=hint)
+        return fields, at
+
+
+def _is_loopback(url: str) -> bool:
+    parts = _URL.match(url)
+    host = (parts["bracketed"] or parts["host"]) if parts is not None else ""
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _is_address(text: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, cast
 
 from hotbay.config.data_parameters import TLS_FIELDS, Tls, read_tls
-from hotbay.config.discovery_fields import DiscoveryFields
+from hotbay.config.discovery_fields import CREDENTIAL_FIELDS, Credentials, DiscoveryFields
 from hotbay.config.documents import Document, refuse
 from hotbay.config.forms import Form
 from hotbay.config.picker_config import PickerConfig, PluginEntry
@@ -89,13 +89,14 @@ class DnsDiscovery:
 
 @dataclass(frozen=True, slots=True)
 class HttpSdDiscovery:
-    """Where the document is, how often it is asked for, and how long an answer may take."""
+    """Where the document is, how often it is asked for, how long an answer may take, and who asks."""
 
     url: str
     interval_s: float = 30.0
     timeout_s: float = 10.0
     namespace: str = "default"
     tls: Tls = field(default_factory=Tls)
+    credentials: Credentials | None = None
 
 
 DiscoveryParameters: TypeAlias = FileDiscovery | StaticDiscovery | DnsDiscovery | HttpSdDiscovery
@@ -176,7 +177,7 @@ def read_http_sd_discovery(config: PickerConfig, entry: PluginEntry) -> HttpSdDi
         InputError: with every problem found.
     """
     reader = DiscoveryFields(config, entry)
-    fields = reader.fields(("url", "interval", "timeout", "namespace", *TLS_FIELDS))
+    fields = reader.fields(("url", "interval", "timeout", "namespace", *CREDENTIAL_FIELDS, *TLS_FIELDS))
     url = reader.url()
     tls = read_tls(reader.form, fields, reader.at)
     if url.startswith("http:") and tls != Tls():
@@ -187,6 +188,7 @@ def read_http_sd_discovery(config: PickerConfig, entry: PluginEntry) -> HttpSdDi
         timeout_s=reader.duration_s("timeout", 10.0, 0.1, _LONGEST_TIMEOUT_S),
         namespace=reader.namespace(),
         tls=tls,
+        credentials=reader.credentials(url),
     )
     refuse(reader.form.problems)
     return parameters

@@ -185,7 +185,11 @@ def decode_text(data: bytes, *, file: str) -> str:
     except UnicodeDecodeError as e:
         place = _place_of_offset(body[: e.start].decode(encoding, "replace"), file)
         problem = Problem(
-            "CONFIG_INVALID", f"not {encoding}: {e.reason}", place, expected="UTF-8", found=repr(body[e.start : e.end])
+            "CONFIG_INVALID",
+            f"not {encoding}: {e.reason}",
+            place,
+            expected=encoding.upper(),
+            found=repr(body[e.start : e.end]),
         )
         raise InputError([problem]) from e
 

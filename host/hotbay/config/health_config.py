@@ -20,6 +20,8 @@ class Eject(Section):
     """
 
     unreachable: int = Field(default=5, ge=1, le=1000)
+    silent_s: PositiveDuration = Field(default=2.0, alias="silent")
+    silent_whole_s: PositiveDuration = Field(default=60.0, alias="silent_whole")
     error_share: float = Field(default=0.5, gt=0, le=1)
     min_requests: int = Field(default=10, ge=1, le=100_000)
     slow_factor: float = Field(default=5.0, gt=1, le=1000)

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
+from hotbay.config.discovery_config import DiscoverySection
 from hotbay.config.documents import Document, read_document, refuse, refused
 from hotbay.config.freshness_config import Freshness
 from hotbay.config.health_config import HealthSection
@@ -204,6 +205,7 @@ class Limits(Section):
 
     body_bytes: Size = Field(default=16 << 20, alias="body")
     header_bytes: Size = Field(default=64 << 10, alias="header")
+    first_byte_s: PositiveDuration = Field(default=300.0, alias="first_byte", ge=0.1, le=86400)
     package_bytes: Size = Field(default=200 << 20, alias="package")
     fetch_concurrency: int = Field(default=4, ge=0, le=64)
     fetch_rate_bytes: Size = Field(default=16 << 10, alias="fetch_rate", description="slowest bytes per second")
@@ -257,6 +259,7 @@ class HostConfig(Section):
     logging: Logging = Logging()
     scrape: Scrape = Scrape()
     objects: Objects = Objects()
+    discovery: DiscoverySection = DiscoverySection()
     freshness: Freshness = Freshness()
     health: HealthSection = HealthSection()
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from hotbay_sdk.protocol import ErrorCode, ErrorReceived, Executed, FrameType, Method, ReplyReceived, Value
-from hotbay_sdk.protocol.connection import MAX_STREAM
+from hotbay_sdk.protocol.control import MAX_STREAM
 from hotbay_sdk.protocol.messages import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES
 from hotbay_sdk.protocol.values import unpack_checked
 

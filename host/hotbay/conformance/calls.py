@@ -14,7 +14,7 @@ from hotbay_sdk.protocol.calls import (
     REQUEST_SCOPE,
     SIDE_TABLES,
     column_format,
-    is_column,
+    is_column_read,
     mask_bytes,
     run_reply_limit,
 )
@@ -38,7 +38,10 @@ POINT_METHODS: Final = {
 }
 """Points that answer, in the order in which a probe prefers them."""
 
-KNOWN_POINTS: Final = frozenset({*POINT_METHODS, "pre_request", "extract", "source", "discover"})
+DATA_POINTS: Final = ("extract", "source", "discover", "watch", "poll")
+"""Those of the data layer, whose calls travel on the control link."""
+
+KNOWN_POINTS: Final = frozenset({*POINT_METHODS, "pre_request", *DATA_POINTS})
 
 _FIELDS: Final[dict[str, Value]] = {
     "request.id": "conformance-1",
@@ -58,7 +61,7 @@ _FACTS: Final[dict[str, RowValue]] = {
 }
 """Kind of a side table's value → one."""
 
-__all__ = ["GENERATION", "KNOWN_POINTS", "UNKNOWN_METHOD", "Probe", "Shape", "choose"]
+__all__ = ["DATA_POINTS", "GENERATION", "KNOWN_POINTS", "UNKNOWN_METHOD", "Probe", "Shape", "choose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,9 @@ class Probe:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(name for name in self.declaration.reads if is_column(name) and not name.endswith(INT64_SUFFIX))
+        return tuple(
+            name for name in self.declaration.reads if is_column_read(name) and not name.endswith(INT64_SUFFIX)
+        )
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -156,7 +161,7 @@ class Probe:
             if name == PROMPT_HASHES:
                 if self.block_tokens:
                     fields[f"{name}/{self.block_tokens}"] = [struct.pack("<4Q", 1, 2, 3, 4)] * shape.requests
-            elif not is_column(name) and name not in SIDE_TABLES:
+            elif not is_column_read(name) and name not in SIDE_TABLES:
                 fields[name] = [_FIELDS.get(name)] * shape.requests
         column = struct.pack("<f", 0.5) * (shape.requests * shape.rows)
         data: dict[str, Value] = dict.fromkeys(self.declaration.consumes, column)

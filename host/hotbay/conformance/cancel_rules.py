@@ -3,7 +3,7 @@
 from typing import Final
 
 from hotbay_sdk.protocol import FrameType, encode_frame
-from hotbay_sdk.protocol.connection import MAX_STREAM
+from hotbay_sdk.protocol.control import MAX_STREAM
 from hotbay_sdk.protocol.values import Encoder
 
 from hotbay.conformance.calls import Probe, Shape

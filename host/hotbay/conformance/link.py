@@ -37,11 +37,9 @@ from hotbay_sdk.protocol import (
 )
 from hotbay_sdk.protocol.frames import Frame, FrameReader
 
-from hotbay.conformance.calls import UNKNOWN_METHOD
 from hotbay.conformance.verdict import BrokenRuleError
 
 READ_BYTES: Final = 256 * 1024
-_CALLS_AT_A_TIME: Final = 64
 _MAX_DESCRIPTORS: Final = 16
 _TAKEN_POLL_S: Final = 0.0005
 """The kernel tells when there is room, never when the other side has read everything: that is looked at."""
@@ -137,21 +135,16 @@ class Link:
         except BrokenRuleError:
             self.ended = True
 
-    async def stuff(self) -> None:
-        """Write calls, reading nothing, until the peer takes no more: it is stuck in writing answers.
-
-        A handful at a time: a peer may read all that there is before it answers the first.
-        """
-        reading = True
-        while reading:
-            made = [
-                self.connection.start_call(UNKNOWN_METHOD, [], deadline_us=10**7, reply_limit_bytes=1 << 20)
-                for _ in range(_CALLS_AT_A_TIME)
-            ]
-            await self.write(b"".join(frame for _, frame in made))
-            with anyio.move_on_after(self._patience.quiet_s) as waited:
-                await self.taken()
-            reading = not waited.cancelled_caught
+    async def write_passing(self, frame: bytes, descriptors: Sequence[int]) -> None:
+        """Write a frame of the control link with descriptors, which stay the caller's, beside its first byte."""
+        assert self._control is not None, "descriptors travel on the control link"
+        await self.taken()
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        try:
+            written = self._control.sendmsg([frame], [rights])
+        except OSError as error:
+            raise BrokenRuleError(f"the peer closed its {self.name} link: {error.strerror}") from error
+        await self.write(frame[written:])
 
     def _write_some(self, data: memoryview) -> int:
         try:
@@ -178,14 +171,14 @@ class Link:
     async def event(self, within_s: float | None = None) -> Event:
         """The next event that is no answer to a call. Raises `BrokenRuleError` when none comes."""
         while not self._events:
-            await self._more(self._patience.answer_s if within_s is None else within_s)
+            await self.more(self._patience.answer_s if within_s is None else within_s)
         return self._events.popleft()
 
     async def answer(self, stream: int, within_s: float | None = None) -> Answer:
         """The answer to a call, whatever comes before it."""
         while stream not in self._answers:
             try:
-                await self._more(self._patience.answer_s if within_s is None else within_s)
+                await self.more(self._patience.answer_s if within_s is None else within_s)
             except BrokenRuleError as error:
                 raise BrokenRuleError(f"no answer to call {stream}: {error}") from error
         return self._answers.pop(stream)
@@ -193,28 +186,36 @@ class Link:
     async def answer_with_data(self, stream: int) -> Answer:
         """As `answer`, giving credit for data as it comes."""
         while stream not in self._answers:
-            owed, self._owed = self._owed, {}
-            credit = b"".join(self.connection.data.consumed(key, count) for key, count in owed.items())
-            if credit:
-                await self.write(credit)
+            await self.give_credit()
             try:
-                await self._more(self._patience.answer_s)
+                await self.more(self._patience.answer_s)
             except BrokenRuleError as error:
                 raise BrokenRuleError(f"no answer to call {stream}: {error}") from error
         return self._answers.pop(stream)
+
+    def is_answered(self, stream: int) -> bool:
+        """Whether the answer to a call has come, and nobody has taken it."""
+        return stream in self._answers
+
+    async def give_credit(self) -> None:
+        """Let the peer send as much more data as came since the last time."""
+        owed, self._owed = self._owed, {}
+        credit = b"".join(self.connection.data.consumed(key, count) for key, count in owed.items())
+        if credit:
+            await self.write(credit)
 
     async def credit(self) -> None:
         """Wait until the peer lets more data be sent, or answers."""
         known = len(self._answers)
         while not self._has_credit and len(self._answers) == known:
-            await self._more(self._patience.answer_s)
+            await self.more(self._patience.answer_s)
         self._has_credit = False
 
     async def unasked(self, for_s: float | None = None) -> list[Event]:
         """Listen for a while; what came that is no answer."""
         with anyio.move_on_after(self._patience.quiet_s if for_s is None else for_s):
             while not self.ended and not self.broken:
-                await self._more(self._patience.exit_s)
+                await self.more(self._patience.exit_s)
         self._raise_broken()
         found = list(self._events)
         self._events.clear()
@@ -230,7 +231,8 @@ class Link:
         if self.broken:
             raise BrokenRuleError(self.broken)
 
-    async def _more(self, within_s: float) -> None:
+    async def more(self, within_s: float) -> None:
+        """Take what comes next. Raises `BrokenRuleError` when nothing does in time, or the link is over."""
         self._raise_broken()
         if self.ended:
             raise BrokenRuleError(f"the {self.name} link ended")

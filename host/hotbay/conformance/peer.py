@@ -25,6 +25,7 @@ from hotbay_sdk.protocol import (
 )
 
 from hotbay.conformance.calls import GENERATION, Probe, Shape, choose
+from hotbay.conformance.data_calls import DataProbe, data_points, misfit
 from hotbay.conformance.link import Answer, Link, Patience
 from hotbay.conformance.verdict import BrokenRuleError, InapplicableError, expect, well_formed
 from hotbay.process.child import Child, Exit
@@ -166,6 +167,7 @@ class Conversation:
     _next_handle: int = 1
     _epoch: int = 0
     _probe: Probe | None = field(default=None)
+    _data_probes: tuple[DataProbe, ...] | None = field(default=None)
 
     @classmethod
     async def open(cls, peer: Peer, parameters: Mapping[str, Mapping[str, object]]) -> "Conversation":
@@ -226,6 +228,32 @@ class Conversation:
             raise BrokenRuleError(f"configure's instances do not name the new handle {handle[1]!r}")
         tokens = facts.get("block_tokens")
         return Probe(declaration, point, handle, tokens if isinstance(tokens, int) else None)
+
+    async def data_probes(self, *points: str) -> tuple[DataProbe, ...]:
+        """A configured instance of every type of the data layer with each of its points, or of these points.
+
+        Asked for again, the same ones. Raises `InapplicableError` where all of them need parameters.
+        """
+        if self._data_probes is None:
+            self._data_probes = await self.new_data_probes()
+        return tuple(probe for probe in self._data_probes if not points or probe.point in points)
+
+    async def new_data_probes(self) -> tuple[DataProbe, ...]:
+        """Other instances of them."""
+        made: list[DataProbe] = []
+        refused = ""
+        for declaration, point in data_points(self.declared):
+            if misfit(declaration, point):
+                continue
+            handle, entry = self.entry(declaration.type)
+            _, errors = await self.configure([entry])
+            if errors:
+                refused = f"type {declaration.type} needs parameters: {repr(errors[0])[:200]}"
+            else:
+                made.append(DataProbe(declaration, point, handle))
+        if refused and not made:
+            raise InapplicableError(refused)
+        return tuple(made)
 
     def epoch(self) -> int:
         """A view of its own."""

@@ -3,14 +3,18 @@
 import signal
 from typing import Final
 
-from hotbay.conformance.calls import Shape
-from hotbay.conformance.peer import Conversation
+import anyio
+
+from hotbay.conformance.calls import UNKNOWN_METHOD, Shape
+from hotbay.conformance.link import Link
+from hotbay.conformance.peer import LONG_US, Conversation
 from hotbay.conformance.stage import Rule, Stage
 from hotbay.conformance.verdict import expect
 
 __all__ = ["RULES"]
 
 IN_FLIGHT: Final = 32
+_CALLS_AT_A_TIME: Final = 64
 
 
 async def goaway_drains(stage: Stage) -> None:
@@ -50,9 +54,26 @@ async def end_of_file_ends_an_idle_peer(stage: Stage) -> None:
 async def end_of_file_ends_a_stuck_peer(stage: Stage) -> None:
     talk = await stage.talk()
     await talk.probe()
-    await talk.peer.calls.stuff()
+    await _stuff(talk.peer.calls, stage.patience.quiet_s)
     talk.peer.child.control.close()
     await talk.peer.exits()
+
+
+async def _stuff(link: Link, quiet_s: float) -> None:
+    """Write calls, reading nothing, until the peer takes no more: it is stuck in writing answers.
+
+    A handful at a time: a peer may read all that there is before it answers the first.
+    """
+    reading = True
+    while reading:
+        made = [
+            link.connection.start_call(UNKNOWN_METHOD, [], deadline_us=LONG_US, reply_limit_bytes=1 << 20)
+            for _ in range(_CALLS_AT_A_TIME)
+        ]
+        await link.write(b"".join(frame for _, frame in made))
+        with anyio.move_on_after(quiet_s) as waited:
+            await link.taken()
+        reading = not waited.cancelled_caught
 
 
 async def sigterm_ends_it(stage: Stage) -> None:

@@ -5,7 +5,17 @@ from typing import Final
 
 import anyio
 
-from hotbay.conformance import call_rules, cancel_rules, frame_rules, start_rules, stop_rules, stream_rules
+from hotbay.conformance import (
+    call_rules,
+    cancel_rules,
+    data_rules,
+    frame_rules,
+    share_rules,
+    start_rules,
+    stop_rules,
+    stream_rules,
+    telling_rules,
+)
 from hotbay.conformance.link import Patience
 from hotbay.conformance.stage import Rule, Stage
 from hotbay.conformance.verdict import BrokenRuleError, InapplicableError, Result, Verdict
@@ -17,6 +27,9 @@ RULES: Final[tuple[Rule, ...]] = (
     *call_rules.RULES,
     *cancel_rules.RULES,
     *stream_rules.RULES,
+    *data_rules.RULES,
+    *telling_rules.RULES,
+    *share_rules.RULES,
     *stop_rules.RULES,
 )
 RULE_LIMIT_S: Final = 120.0

@@ -8,6 +8,6 @@ see, `health` who can be used, `operations` what operators do.
 
 Import rule: the modules that the contract `pure` of pyproject.toml names, and `discovery.endpoint_documents`, are pure and
 import only each other, numpy, the fault tree, `hotbay.config` without its shell, and `hotbay_sdk.protocol`; the others are
-shells and may import anyio, asyncio, ssl and `hotbay.config.reload`. `discovery`, `sources` and `remote` state more of
-their own; `remote` alone imports rpc. Nothing here imports scheduling, gateway, rollout, process or packages.
+shells and may import anyio, asyncio, ssl, `hotbay.resolving` and `hotbay.config.reload`. `discovery`, `sources` and `remote`
+state more of their own; `remote` alone imports rpc. Nothing here imports scheduling, gateway, rollout, process or packages.
 """

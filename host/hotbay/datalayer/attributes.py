@@ -6,7 +6,7 @@ what it put, or to what it got, changes the map; values that `update` put togeth
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ __all__ = [
     "AttributeMap",
     "AttributeRefusedError",
     "AttributeValue",
+    "CheckedAttributes",
     "DynamicAttribute",
     "check_attribute_key",
 ]
@@ -75,7 +76,46 @@ class _Packed:
     body: bytes
 
 
-_Kept: TypeAlias = bool | int | float | str | bytes | _Packed | DynamicAttribute
+_Static: TypeAlias = bool | int | float | str | bytes | _Packed
+_Kept: TypeAlias = _Static | DynamicAttribute
+
+
+class CheckedAttributes(Mapping[str, AttributeValue | None]):
+    """Values that an `AttributeMap` keeps as they are: copied and checked once, however many maps they go into.
+
+    Reading one gives a copy of it, None for a key that is to be removed. It never changes.
+
+    Args:
+        values: by key; checked ones are taken over.
+
+    Raises:
+        AttributeRefusedError: one of them may not be kept.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, values: Mapping[str, AttributeValue | None]) -> None:
+        if isinstance(values, CheckedAttributes):
+            self._kept: Mapping[str, _Static | None] = values._kept
+            return
+        for key in values:
+            check_attribute_key(key)
+        self._kept = {key: None if value is None else _kept(value, key) for key, value in values.items()}
+
+    def __getitem__(self, key: str) -> AttributeValue | None:
+        kept = self._kept[key]
+        return _value(kept.body) if isinstance(kept, _Packed) else kept
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The keys that have a value."""
+        return tuple(key for key, kept in self._kept.items() if kept is not None)
 
 
 class AttributeMap:
@@ -112,11 +152,9 @@ class AttributeMap:
         Raises:
             AttributeRefusedError: one of them may not be kept; the map is as it was.
         """
-        for key in values:
-            check_attribute_key(key)
-        kept = {key: None if value is None else _kept(value, key) for key, value in values.items()}
+        checked = CheckedAttributes(values)
         with self._lock:
-            for key, value in kept.items():
+            for key, value in checked._kept.items():
                 if value is None:
                     self._kept.pop(key, None)
                 else:
@@ -145,6 +183,13 @@ class AttributeMap:
         with self._lock:
             return tuple(sorted(self._kept))
 
+    def checked(self) -> CheckedAttributes:
+        """Return all values but dynamic ones, for another map to take over."""
+        checked = CheckedAttributes({})
+        with self._lock:
+            checked._kept = {key: kept for key, kept in self._kept.items() if not isinstance(kept, DynamicAttribute)}
+        return checked
+
     def clone(self) -> "AttributeMap":
         """Return a map of its own with the same values, dynamic ones included; nobody is told of its changes."""
         clone = AttributeMap()
@@ -160,6 +205,11 @@ class AttributeMap:
     def is_dynamic(self, key: str) -> bool:
         """Whether the value is asked for at each reading."""
         return isinstance(self._kept.get(key), DynamicAttribute)
+
+    def held_bytes(self, key: str) -> int:
+        """Size of a text, or of a packed list or map; 0 of a number, of a dynamic value and of nothing."""
+        kept = self._kept.get(key)
+        return 0 if kept is None else _body_bytes(kept)
 
     def settle(self) -> None:
         """Tell of the next change again. Whoever then reads misses none."""
@@ -179,7 +229,7 @@ def check_attribute_key(key: str) -> None:
         raise AttributeRefusedError(quoted(key), expected, f"{len(key)} characters" if len(key) > 128 else quoted(key))
 
 
-def _kept(value: AttributeValue, key: str) -> bool | int | float | str | bytes | _Packed:
+def _kept(value: AttributeValue, key: str) -> _Static:
     _check(value, (key,), MAX_ATTRIBUTE_BYTES)
     if isinstance(value, (bool, int, float)):
         return value

@@ -49,6 +49,8 @@ def split_authority(authority: str) -> tuple[str, int]:
 class EndpointMetadata:
     """One model server. Equal when every field is equal; labels are copied and cannot be changed afterwards.
 
+    A `MappingProxyType` is taken as it is, so that endpoints share labels: nobody keeps the mapping that it is made of.
+
     Args:
         id: `namespace/name`, unique in a store.
         name: the part after the namespace.
@@ -76,7 +78,8 @@ class EndpointMetadata:
     node_address: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
+        if not isinstance(self.labels, MappingProxyType):
+            object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
         object.__setattr__(self, "state", EndpointState(self.state))
 
     def __str__(self) -> str:

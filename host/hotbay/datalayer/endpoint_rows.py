@@ -4,10 +4,10 @@ from hotbay_sdk.protocol import Value
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 
-__all__ = ["endpoint_row"]
+__all__ = ["wire_row"]
 
 
-def endpoint_row(endpoint: EndpointMetadata) -> dict[str, Value]:
+def wire_row(endpoint: EndpointMetadata) -> dict[str, Value]:
     """The map: `id`, `name`, `address`, `port`, `scheme`, `labels`, `state`, `weight`; a copy of its own."""
     labels: dict[str, Value] = dict(endpoint.labels)
     return {

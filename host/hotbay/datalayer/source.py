@@ -6,7 +6,7 @@ extractor, and nothing else.
 """
 
 import enum
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
@@ -28,11 +28,14 @@ __all__ = [
     "EventType",
     "Extracted",
     "Extractor",
+    "NotAskedError",
     "NotificationSource",
     "ObjectEvent",
     "PayloadType",
     "PollingSource",
+    "ReadsForExtractors",
     "SourceError",
+    "TellsAgain",
     "step_timeout_s",
 ]
 
@@ -61,6 +64,10 @@ class SourceError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class NotAskedError(Exception):
+    """An extractor, or a source, was not asked, because it is asked too much already: nobody's failure."""
 
 
 class EventType(enum.StrEnum):
@@ -123,11 +130,19 @@ class PollingSource(DataSource, Protocol):
     async def poll(self, endpoint: EndpointMetadata) -> object:
         """Return a payload of the type that is declared, which the caller does not change. Raises `SourceError`.
 
-        The caller cancels it at its deadline.
+        `NotAskedError` where nobody was asked for it. The caller cancels it at its deadline.
         """
 
     def forget(self, endpoint_id: str) -> None:
         """Let go of what is kept for the endpoint, such as a connection; it may come again. Not called during a poll."""
+
+
+@runtime_checkable
+class ReadsForExtractors(Protocol):
+    """A polling source whose payload depends on who reads it."""
+
+    def read_for(self, extractors: Sequence["Extractor"]) -> None:
+        """These stand behind it from the next poll on."""
 
 
 @runtime_checkable
@@ -138,13 +153,21 @@ class NotificationSource(DataSource, Protocol):
     def kind(self) -> ObjectKind: ...
 
     async def run(self, emit: Emit) -> None:
-        """Emit until cancelled, each event after the one before has been dealt with; all objects that are there first.
+        """Emit until cancelled, each event after the one before was taken; all objects that are there first.
 
         It is run again after it raised, and then goes on from what it has told.
         """
 
     async def notify(self, event: ObjectEvent) -> ObjectEvent | None:
         """Return what the extractors are to see: the event, another, or None for nothing. Called for one event at a time."""
+
+
+@runtime_checkable
+class TellsAgain(Protocol):
+    """A notification source that can begin from the beginning, for who was not there when it told what it told."""
+
+    def tell_again(self) -> None:
+        """Emit once more, when `run` is run again, every object that is there; and what went meanwhile, as ever."""
 
 
 @runtime_checkable
@@ -195,7 +218,13 @@ class Counts(Protocol):
 
     def poll_failed(self, source: str) -> None: ...
 
+    def poll_skipped(self, source: str) -> None:
+        """A source in a plugin process was not asked for an endpoint's data: it was busy with others."""
+
     def extract_failed(self, source: str, extractor: str) -> None: ...
+
+    def extract_skipped(self, source: str, extractor: str, reason: str) -> None:
+        """An extractor was not asked: it was `busy` with others, or news of the same subject `superseded` what waited."""
 
     def event(self, source: str, outcome: str) -> None:
         """`delivered`, `dropped` by the source, or `failed` in it; `superseded` by news of the same endpoint before the

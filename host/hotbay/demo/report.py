@@ -16,10 +16,23 @@ from hotbay.demo.gauges import Counters, HostStatus, PluginStatus
 from hotbay.demo.record import Sample, quantile
 from hotbay.demo.timeline import Life
 
-__all__ = ["GenerationRow", "KillWindow", "Run", "Swap", "failures", "generation_rows", "summary", "verdict"]
+__all__ = [
+    "ACT_TIMEOUT_S",
+    "GenerationRow",
+    "KillWindow",
+    "Run",
+    "Swap",
+    "failures",
+    "generation_rows",
+    "summary",
+    "verdict",
+]
 
 REQUESTS_MIN: Final = 20
 """Fewer requests than this show nothing, whatever became of them."""
+
+ACT_TIMEOUT_S: Final = 15.0
+"""For a new process to answer: some hundred milliseconds on a free machine, seconds on a busy one."""
 
 LIFE_MIN_S: Final = 2.0
 """A generation that answered for at least this long under load has had requests."""
@@ -90,6 +103,25 @@ class Run:
         return {name: count for name, count in sorted(counts.items()) if count}
 
     @property
+    def swapped_s(self) -> float | None:
+        """When the published version was live, also later than was waited for; None when it never was."""
+        swap = self.swap
+        if swap is None or swap.live_s is not None:
+            return swap.live_s if swap is not None else None
+        old = {life.digest for life in self.lives if life.plugin == swap.plugin and life.from_s <= swap.published_s}
+        new = (life for life in self.lives if life.plugin == swap.plugin and life.digest not in old)
+        return min((life.from_s for life in new), default=None)
+
+    @property
+    def replaced_s(self) -> float | None:
+        """When a process was there in place of the killed one, also later than was waited for; None when none was."""
+        kill = self.kill
+        if kill is None or kill.ready_s is not None:
+            return kill.ready_s if kill is not None else None
+        lives = (life for life in self.lives if life.plugin == kill.plugin and life.from_s > kill.killed_s)
+        return min((life.from_s for life in lives), default=None)
+
+    @property
     def swaps(self) -> int:
         return sum(plugin.swaps for plugin in self.status.plugins)
 
@@ -114,6 +146,8 @@ def verdict(run: Run) -> tuple[str, ...]:
         reasons.append(f"{run.degraded_outside} degraded steps have no kill to explain them")
     if run.swaps != 1:
         reasons.append(f"{run.swaps} swaps, expected 1")
+    if run.swap is not None and run.swapped_s is None:
+        reasons.append(f"the new version of {run.swap.plugin} was never live")
     if run.crashes_survived != 1:
         reasons.append(f"{run.crashes_survived} crashes survived, expected 1")
     dead = [plugin.plugin for plugin in run.status.plugins if plugin.pid is None]

@@ -17,7 +17,7 @@ import anyio
 from hotbay.demo.client import Asker
 from hotbay.demo.gauges import HostStatus, PluginStatus
 from hotbay.demo.load import Load
-from hotbay.demo.report import KillWindow, Run, Swap
+from hotbay.demo.report import ACT_TIMEOUT_S, KillWindow, Run, Swap
 from hotbay.demo.scene import Event, Scene
 from hotbay.demo.stage import SWAPPED, Stage
 from hotbay.demo.trace import Arrival
@@ -30,9 +30,6 @@ KILLED: Final = "standard"
 CONVERSATIONS_COUNT: Final = 8
 REPLAY_LIMIT_COUNT: Final = 16
 """Requests of a trace that may be under way: bursts beyond it come a little later instead of timing out."""
-
-ACT_TIMEOUT_S: Final = 15.0
-"""For a new process to answer: some hundred milliseconds on a free machine, seconds on a busy one."""
 
 AFTER_S: Final = 3.0
 """Load that a replacement gets at least, so that there is something that could have been degraded."""

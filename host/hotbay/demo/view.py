@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hotbay.demo.report import GenerationRow, Run, failures, generation_rows, verdict
+from hotbay.demo.report import ACT_TIMEOUT_S, GenerationRow, Run, failures, generation_rows, verdict
 from hotbay.demo.scene import Event, Scene
 from hotbay.observe.tables import UNKNOWN, Grid, cell
 
@@ -183,17 +183,23 @@ def _outcome(run: Run) -> Grid:
         *(("", f"{count} × {cell(name)}") for name, count in run.degraded_by.items()),
     ]
     if run.swap is not None:
-        live = "never live" if run.swap.live_s is None else f"live {run.swap.live_s - run.swap.published_s:.2f} s later"
+        live = "never live" if run.swapped_s is None else f"live {run.swapped_s - run.swap.published_s:.2f} s later"
+        if run.swap.live_s is None and run.swapped_s is not None:
+            live = _late("live", run.swapped_s)
         rows.append(("swap", f"{run.swap.plugin} published at {run.swap.published_s:.1f} s, {live}"))
     if run.kill is not None:
         ready = (
-            "no replacement"
-            if run.kill.ready_s is None
-            else f"replaced {run.kill.ready_s - run.kill.killed_s:.2f} s later"
+            "no replacement" if run.replaced_s is None else f"replaced {run.replaced_s - run.kill.killed_s:.2f} s later"
         )
+        if run.kill.ready_s is None and run.replaced_s is not None:
+            ready = _late("replaced", run.replaced_s)
         rows.append(("crash", f"{run.kill.plugin} killed at {run.kill.killed_s:.1f} s, {ready}"))
     rows.append(("isolation", run.status.isolation))
     return Grid(("what", "outcome"), (0, 0), tuple(rows))
+
+
+def _late(what: str, at_s: float) -> str:
+    return f"{what} at {at_s:.1f} s, later than the {ACT_TIMEOUT_S:g} s waited for"
 
 
 def _generations(run: Run) -> Grid:

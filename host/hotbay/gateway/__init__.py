@@ -3,7 +3,7 @@
 Import rule: `limits`, `outcome`, `answers`, `head`, `request_reader`, `response_reader`, `routes`, `inference`, `pick`
 and `request_ids` are pure and import only each other, httptools, orjson, the fault tree,
 `hotbay.scheduling.{request,decision}` and `hotbay.datalayer.endpoint`. `upstream`, `pool`, `turn`, `exchange`,
-`dispatch`, `server` and `http` are the shells; they may import asyncio and `hotbay.observe.metrics` besides.
+`dispatch`, `server` and `http` are the shells; they may import asyncio, `hotbay.observe.metrics` and `hotbay.resolving` besides.
 `admin_routes` and `admin_errors` are pure, `admin_operations` is a Protocol, `admin_socket`, `admin_peer` and `admin`
 are the shell of the operator's socket, over anyio. Nothing here imports rpc, process, rollout or packages: the
 scheduler and the ledger come in as the Protocols of `seams`.

@@ -24,9 +24,10 @@ class AdminOperations(Protocol):
         """
 
     async def plan(self) -> Page:
-        """What `apply` would change, what is under way, and newer versions that are not chosen.
+        """What `apply` would change, what is under way, and versions that are newer, or never ran, and are not chosen.
 
         `{changes: [{plugin, action, from, to, why}], not_chosen: [{plugin, rev, digest, why, hint}], …}`
+        Where something in force acts at the next start only, here and in `apply`: `at_the_next_start: [name]`.
         """
 
     async def apply(self, who: str) -> Page:
@@ -88,7 +89,10 @@ class EndpointOperations(Protocol):
     """
 
     async def endpoints(self) -> Page:
-        """`{endpoints: [row], absent: [row]}`: all of them, and those that a command names and that are not there."""
+        """`{endpoints: [row], leaving: [row], absent: [row]}`.
+
+        All of them, those that are gone and work on requests still, and those that a command named and that are not there.
+        """
 
     async def cordon(self, ids: Sequence[str], selector: str | None, who: str) -> Page:
         """Give them nothing new; answers `{endpoints: [{id, state, weight, in_flight}]}`, as the next two."""

@@ -21,6 +21,9 @@ ACTIONS: Final = ("pause", "resume", "promote", "abort", "approve")
 
 _TEXT_LIMIT_CHARS: Final = 256
 _TEXTS_LIMIT_COUNT: Final = 64
+_IDS_LIMIT_COUNT: Final = 4_000
+"""Endpoints by id in one command, which takes effect as a whole: of the longest ids so many are a body that is read."""
+_TEXTS_LOGGED: Final = 5
 _COUNT_LIMIT: Final = 2**64 - 1
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _QUERY: Final = re.compile(r"(?:[a-z_]+=[A-Za-z0-9._:-]*(?:&[a-z_]+=[A-Za-z0-9._:-]*)*)?")
@@ -39,7 +42,7 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a route. `low` and `high` bound a count, `choices` a text."""
+    """One argument of a route. `low` and `high` bound a count, `choices` a text, `most` how many texts."""
 
     name: str
     kind: Kind = Kind.TEXT
@@ -47,6 +50,7 @@ class Argument:
     choices: tuple[str, ...] = ()
     low: int = 0
     high: int = _COUNT_LIMIT
+    most: int = _TEXTS_LIMIT_COUNT
 
 
 class Arguments:
@@ -56,7 +60,7 @@ class Arguments:
         self._values = values
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self._values.items()) or "-"
+        return " ".join(f"{name}={_logged(value)}" for name, value in self._values.items()) or "-"
 
     def text(self, name: str) -> str:
         """A text that the route requires."""
@@ -85,6 +89,12 @@ class Arguments:
         return value
 
 
+def _logged(value: Value) -> str:
+    if not isinstance(value, tuple) or len(value) <= _TEXTS_LOGGED:
+        return str(value)
+    return f"{value[:_TEXTS_LOGGED]} and {len(value) - _TEXTS_LOGGED} more"
+
+
 @dataclass(frozen=True, slots=True)
 class AdminRoute:
     """`path` may end in `/{plugin}`, which is an argument then. `about` is one line for the guide."""
@@ -97,7 +107,7 @@ class AdminRoute:
 
 
 _PLUGIN: Final = Argument("plugin", required=True)
-_ENDPOINTS: Final = (Argument("ids", Kind.TEXTS), Argument("selector"))
+_ENDPOINTS: Final = (Argument("ids", Kind.TEXTS, most=_IDS_LIMIT_COUNT), Argument("selector"))
 """Which endpoints: one of the two."""
 # Ten pages a second are a film already; a minute is a heartbeat.
 _INTERVAL: Final = Argument("interval_ms", Kind.COUNT, low=100, high=60_000)
@@ -113,7 +123,7 @@ ROUTES: Final = (
     ),
     AdminRoute("GET", "/endpoints", "endpoints", "the model servers, and what keeps requests from them"),
     AdminRoute("GET", "/endpoints/stream", "endpoints_stream", "the same again and again", (_INTERVAL,)),
-    AdminRoute("GET", "/events", "events", "what happens, as it happens"),
+    AdminRoute("GET", "/events", "events", "what happens to plugins, as it happens"),
     AdminRoute("GET", "/plan", "plan", "what would change"),
     AdminRoute("GET", "/history/{plugin}", "history", "what was live, since when and why"),
     AdminRoute("GET", "/quarantine", "quarantine", "digests that are not run"),
@@ -233,7 +243,7 @@ def _check(known: Iterable[Argument], given: Mapping[str, object], *, from_text:
             continue
         value = _value(argument, _typed(argument.kind, raw) if from_text and isinstance(raw, str) else raw)
         if value is None:
-            shown = repr(raw)[:80]
+            shown = _shown(argument, raw)
             problems.append(Problem("CONFIG_INVALID", "not as it should be", None, name, _expected(argument), shown))
         else:
             values[name] = value
@@ -260,13 +270,22 @@ def _value(argument: Argument, raw: object) -> Value | None:
             return raw
         case Kind.TEXT, str() if _is_text(raw) and (not argument.choices or raw in argument.choices):
             return raw
-        case Kind.TEXTS, list() if raw and len(raw) <= _TEXTS_LIMIT_COUNT and all(_is_text(item) for item in raw):
+        case Kind.TEXTS, list() if raw and len(raw) <= argument.most and all(_is_text(item) for item in raw):
             return tuple(raw)
     return None
 
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _TEXT_LIMIT_CHARS and value.isprintable()
+
+
+def _shown(argument: Argument, raw: object) -> str:
+    """What was found: how many where they are too many, and the first that is none."""
+    if argument.kind is not Kind.TEXTS or not isinstance(raw, list) or not raw:
+        return repr(raw)[:80]
+    if len(raw) > argument.most:
+        return f"{len(raw)} texts"
+    return repr(next(item for item in raw if not _is_text(item)))[:80]
 
 
 def _expected(argument: Argument) -> str:
@@ -277,7 +296,7 @@ def _expected(argument: Argument) -> str:
     return {
         Kind.TEXT: f"a text of 1 to {_TEXT_LIMIT_CHARS} printable characters",
         Kind.FLAG: "true or false",
-        Kind.TEXTS: f"1 to {_TEXTS_LIMIT_COUNT} texts",
+        Kind.TEXTS: f"1 to {argument.most} texts of 1 to {_TEXT_LIMIT_CHARS} printable characters",
     }[argument.kind]
 
 

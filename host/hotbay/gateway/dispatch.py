@@ -12,7 +12,7 @@ import orjson
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.answers import Answer, Refusal, json_answer
 from hotbay.gateway.exchange import GONE, MAX_CANDIDATES, Exchange, Upstreams
-from hotbay.gateway.head import DESTINATION
+from hotbay.gateway.head import DESTINATION, passed_before
 from hotbay.gateway.inference import CHAT_PATH, COMPLETIONS_PATH, parse_inference
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.pick import PickTable, outcome_of
@@ -26,13 +26,20 @@ from hotbay.scheduling.request import InferenceRequest
 __all__ = ["Dispatcher"]
 
 _PICK_PATH_HEADER = b"x-hotbay-path"
-# Who asked for the pick says no more: whether no connection came about, or what the answer was.
+# Who asked for the pick says no more: whether no connection came about, or what the answer was. Nor how long was waited,
+# and what the endpoint sends to others does not pass here: a time that was over is a failure, and no silence.
 _ATTEMPTS = {
     Outcome.FINISHED: Attempt.ANSWERED,
     Outcome.CLIENT_DISCONNECT: Attempt.UNTOLD,
     Outcome.UPSTREAM_ERROR: Attempt.FAILED,
     Outcome.TIMEOUT: Attempt.FAILED,
 }
+_FORWARDED = frozenset({Route.CHAT, Route.COMPLETIONS, Route.MODELS})
+_LOOP = Refusal(
+    508,
+    "loop-detected",
+    "The request came back: an endpoint of this gateway leads to the gateway itself, maybe by others.",
+)
 _NO_ENDPOINTS = Refusal(503, "rejected-no-endpoints", "No model server is known.")
 
 
@@ -80,18 +87,24 @@ class Dispatcher:
             turn.refuse(match)
             return
         turn.route = match.route
+        if match.route in _FORWARDED and passed_before(turn.wire.headers, self._shared.via):
+            turn.refuse(_LOOP)
+            return
         self._routes[match.route](turn, match)
 
     def expire(self, now: float) -> None:
         """Settle the picks that nobody settled in time."""
         for pick in self.picks.expire(now):
             self._shared.metrics.picks_expired += 1
-            self._settle(pick, Attempt.UNTOLD)
+            self._settle(pick, Attempt.UNUSED)
 
     def _settle(self, pick: _Held, attempt: Attempt) -> None:
         endpoint_id = pick.picked.endpoint.id
+        attempts = self._shared.attempts
         self._shared.ledger.finished(endpoint_id)
-        self._shared.attempts.ended(endpoint_id, pick.era, attempt)
+        if attempt is Attempt.ANSWERED:
+            attempts.heard(endpoint_id)
+        attempts.ended(endpoint_id, pick.era, attempt)
 
     def _inference(self, turn: Turn, match: Match) -> None:
         request = parse_inference(turn.wire, match.path, turn.request_id)
@@ -187,6 +200,8 @@ class _Pick:
         pick_id = secrets.token_urlsafe(12)
         self._shared.ledger.started(decision.endpoint.id)
         era = self._shared.attempts.begin(decision.endpoint.id)
+        # The client dials: what it does after this, the first endpoint of the answer is where it is to go.
+        self._shared.router.sent(self._asked, decision, decision.endpoint.id)
         self._picks.hold(pick_id, _Held(decision, era), asyncio.get_running_loop().time())
         authority = decision.endpoint.authority
         fallbacks = [endpoint.authority for endpoint in decision.fallbacks]

@@ -5,11 +5,13 @@ come back, and at another endpoint when no connection comes about or a fresh one
 The others are the candidates that the router named, and then what it picks without those that were tried; no endpoint is
 tried twice, and no more than MAX_CANDIDATES are. From the first byte that is relayed there is no second try: a broken
 answer ends as a broken connection. Before a request is written, `look` tells whether its endpoint still takes requests;
-one that was removed or cordoned since the decision is passed over.
+one that was removed or cordoned since the decision is passed over. The router is told where a request is written, once for
+each endpoint; of those at which no connection came about it is not. Each decision, each connection and each wait for a first
+byte has its whole time.
 
 Invariants: no request is written to an endpoint that is gone or cordoned, nor counted as started there once it
 is; every `ledger.started` is followed by exactly one `ledger.finished`; the outcome is told exactly once; every
-`attempts.begin` is followed by an `attempts.ended`; after ENDED no callback of router or upstream does anything.
+`attempts.begin` is followed by an `attempts.ended` or `attempts.silent`; after ENDED no callback of router or upstream does anything.
 """
 
 import asyncio
@@ -18,8 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.health.patience import Awaited
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.answers import Refusal
+from hotbay.gateway.attempt import AttemptUnderWay
 from hotbay.gateway.head import Framing, request_head, response_framing, response_head
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
@@ -44,7 +48,7 @@ GONE = Rejected(
 
 @dataclass(frozen=True, slots=True)
 class Upstreams:
-    """What every exchange of a gateway shares."""
+    """What every exchange of a gateway shares; `via` is the gateway's name."""
 
     pool: Pool
     ledger: Ledger
@@ -53,6 +57,7 @@ class Upstreams:
     router: Router
     attempts: Attempts
     look: Look
+    via: bytes
     completed: Completed | None = None
 
 
@@ -80,10 +85,9 @@ class Exchange:
         self._asked = request
         self._tried: set[str] = set()
         self._gone: set[str] = set()
+        self._sent_to: set[str] = set()
         self._decisions = 1
-        self._era: int | None = None
-        self._told_era = 0
-        self._sent_at = 0.0
+        self._attempt = AttemptUnderWay(shared.attempts, self._clock)
         self._failure: tuple[Refusal, Outcome] | None = None
         self._endpoint: EndpointMetadata | None = None
         self._destination = "-"
@@ -121,7 +125,7 @@ class Exchange:
         self._tried.add(endpoint.id)
         self._endpoint = endpoint
         self._destination = endpoint.authority
-        self._era = self._shared.attempts.begin(endpoint.id)
+        self._attempt.begin(endpoint.id)
         if self._request is not None:
             self._shared.ledger.started(endpoint.id)
         connection = self._shared.pool.take(endpoint)
@@ -151,13 +155,14 @@ class Exchange:
             self._reject(GONE)
             return
         self._stage = _Stage.DECIDING
+        self._deadline = self._clock() + self._shared.limits.first_byte_s
         self._decisions += 1
         self._asked = replace(self._request, avoid=frozenset(self._tried | self._gone))
         self._shared.router.decide(self._asked, self.decided)
 
     def _go_elsewhere(self, refusal: Refusal, outcome: Outcome) -> None:
         """The endpoint gave not one byte: try another one, or end with this."""
-        self._tell(Attempt.UNREACHABLE)
+        self._attempt.tell(Attempt.UNREACHABLE)
         self._failure = refusal, outcome
         self._next_candidate()
 
@@ -168,7 +173,7 @@ class Exchange:
         now = self._shared.look(endpoint)
         if now is not None and now.authority == endpoint.authority:
             return False
-        self._tell(Attempt.UNTOLD)
+        self._attempt.tell(Attempt.UNUSED)
         self._tried.discard(endpoint.id)
         if now is None:
             self._gone.add(endpoint.id)
@@ -176,15 +181,18 @@ class Exchange:
         self._next_candidate()
         return True
 
-    def _tell(self, attempt: Attempt, ttft_s: float | None = None) -> None:
-        """Tell what became of the attempt under way, once."""
-        era, self._era = self._era, None
-        self._told_era = era if era is not None else self._told_era
-        if era is not None and self._endpoint is not None:
-            self._shared.attempts.ended(self._endpoint.id, era, attempt, ttft_s)
+    def _tell_silence(self, attempt: Attempt) -> None:
+        """Tell that not a byte of a body came for as long as it was waited for, and what that was."""
+        streams = self._request is not None and self._request.stream
+        awaited = Awaited.TOKEN if streams else Awaited.WHOLE
+        self._attempt.tell_silence(attempt, Awaited.CONNECTION if self._stage is _Stage.CONNECTING else awaited)
 
     def _connect(self, endpoint: EndpointMetadata) -> None:
         self._stage = _Stage.CONNECTING
+        self._attempt.wait()
+        # The dial tells that its time is over; this is for one that does not.
+        limits = self._shared.limits
+        self._deadline = self._attempt.waits_since + limits.connect_s + limits.tick_s
         self._dial = self._shared.pool.dial(endpoint, self._dialled)
 
     def _dialled(self, result: UpstreamConnection | DialFailure) -> None:
@@ -215,16 +223,27 @@ class Exchange:
             authority=self._destination,
             request_id=self._turn.request_id,
             peer=self._turn.client.peer,
+            via=self._shared.via,
             body_bytes=len(wire.body) if wire.has_framing else None,
         )
-        self._sent_at = self._clock()
-        self._deadline = self._sent_at + self._shared.limits.first_byte_s
+        self._attempt.wait()
+        self._deadline = self._attempt.waits_since + self._shared.limits.first_byte_s
+        self._tell_sent()
         connection.send(self, head + wire.body)
+
+    def _tell_sent(self) -> None:
+        """Tell that the request goes to the endpoint, unless it does so again because a kept connection was closed."""
+        endpoint, asked, picked = self._endpoint, self._asked, self._picked
+        if endpoint is None or asked is None or picked is None or endpoint.id in self._sent_to:
+            return
+        self._sent_to.add(endpoint.id)
+        self._shared.router.sent(asked, picked, endpoint.id)
 
     def upstream_read(self, reader: ResponseReader) -> None:
         """Relay what came; the client may be slower than the upstream."""
         self._relay(reader)
-        self._deadline = self._clock() + self._shared.limits.idle_s
+        if self._ttft_s is not None:
+            self._deadline = self._clock() + self._shared.limits.idle_s
         if self._turn.client.write_paused:
             self.client_paused()
 
@@ -242,6 +261,7 @@ class Exchange:
             out.append(self._head(reader))
         parts = reader.parts
         if parts:
+            self._attempt.heard()
             if self._ttft_s is None:
                 self._first_part()
             if not self._turn.head_only:
@@ -258,20 +278,24 @@ class Exchange:
         self._sent_bytes += len(data)
         if data:
             self._turn.client.write(data)
-        if self._era is not None:
+        if self._attempt.is_untold:
             self._tell_answer(reader)
 
     def _tell_answer(self, reader: ResponseReader) -> None:
         """An answer says what its endpoint is worth when its body begins, or when it ends without one."""
         if self._status >= 500:
-            self._tell(Attempt.FAILED)
+            self._attempt.tell(Attempt.FAILED)
         elif self._ttft_s is not None or reader.ended:
-            streams = self._request is not None and self._request.stream
-            self._tell(Attempt.ANSWERED, self._clock() - self._sent_at if streams else None)
+            self._attempt.tell(Attempt.ANSWERED, self._attempt.waited_s if self._has_token else None)
+
+    @property
+    def _has_token(self) -> bool:
+        """Whether a stream began: an error, or an answer without a body, says nothing of how fast tokens come."""
+        return self._request is not None and self._request.stream and self._status < 400 and self._ttft_s is not None
 
     def _first_part(self) -> None:
         self._ttft_s = self._turn.elapsed_s
-        if self._request is not None and self._request.stream:
+        if self._has_token:
             self._shared.metrics.ttft_s.observe(self._ttft_s)
 
     def _head(self, reader: ResponseReader) -> bytes:
@@ -290,6 +314,7 @@ class Exchange:
             http_1_0=wire.http_1_0,
             request_id=self._turn.request_id,
             destination=self._destination,
+            via=self._shared.via,
         )
 
     def upstream_lost(self, reason: str, *, silent: bool) -> None:
@@ -316,13 +341,14 @@ class Exchange:
 
     def client_resumed(self) -> None:
         if self._connection is not None:
-            self._deadline = self._clock() + self._shared.limits.idle_s
+            if self._ttft_s is not None:
+                self._deadline = self._clock() + self._shared.limits.idle_s
             self._connection.resume()
 
     def abandoned(self, outcome: Outcome) -> None:
         """Nobody waits any more: the plugins and the upstream stop now, not when they are done."""
         self._stop_deciding()
-        self._tell(Attempt.UNTOLD)
+        self._tell_silence(Attempt.SILENT)
         self._end(outcome)
 
     def look_at_clock(self, now: float) -> None:
@@ -331,11 +357,19 @@ class Exchange:
         if self._stage is _Stage.RELAYING:
             unread = self._turn.client.write_paused
             self._break_off(Outcome.CLIENT_DISCONNECT if unread else Outcome.TIMEOUT)
+        elif self._stage is _Stage.CONNECTING:
+            self._give_up_dial()
         elif self._stop_deciding():
             self._fail(Refusal(504, "decision-timeout", "No endpoint was chosen in time."), Outcome.TIMEOUT)
         else:
+            self._tell_silence(Attempt.LATE)
             message = "The model server did not begin to answer in time."
             self._fail(Refusal(504, "upstream-first-byte-timeout", message), Outcome.TIMEOUT)
+
+    def _give_up_dial(self) -> None:
+        if self._dial is not None:
+            self._dial.cancel()
+        self._dialled(DialFailure("upstream-connect-timeout", "the dial did not end in its time", timed_out=True))
 
     def _stop_deciding(self) -> bool:
         """Withdraw the request from the router if it is being decided; whether it was."""
@@ -346,8 +380,10 @@ class Exchange:
         return True
 
     def _break_off(self, outcome: Outcome) -> None:
-        if outcome.blames_endpoint and self._endpoint is not None and self._era is None:
-            self._shared.attempts.ended(self._endpoint.id, self._told_era, Attempt.BROKEN)
+        if not self._attempt.is_untold and outcome.blames_endpoint:
+            self._attempt.broke_off()
+        elif outcome is Outcome.TIMEOUT:
+            self._tell_silence(Attempt.LATE)
         self._end(outcome)
         self._turn.client.cut()
 
@@ -369,7 +405,7 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
-        self._tell(Attempt.FAILED if outcome.blames_endpoint else Attempt.UNTOLD)
+        self._attempt.tell(Attempt.FAILED if outcome.blames_endpoint else Attempt.UNTOLD)
         endpoint = self._settle_ledger()
         if endpoint is None:
             return

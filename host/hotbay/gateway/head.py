@@ -2,7 +2,8 @@
 
 Pure. Headers are pairs of bytes, names in lower case, in the order received. Invariants: no hop-by-hop header passes,
 nor one that `Connection` names; a head that leaves here has exactly one framing; routing headers come from this host
-only, so a client cannot name an endpoint and an upstream cannot forge a reason.
+only, so a client cannot name an endpoint and an upstream cannot forge a reason. Every head has this gateway in its `Via`, by a
+name of its own (RFC 9110, 7.6.3): a request that has it already came back.
 """
 
 import enum
@@ -14,6 +15,7 @@ __all__ = [
     "Header",
     "Headers",
     "nominated",
+    "passed_before",
     "request_head",
     "response_framing",
     "response_head",
@@ -42,8 +44,11 @@ _NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-se
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {b"content-length", b"x-request-id"}
 # Words between a client and the router, in both directions. The first was named by Envoy's endpoint picker protocol.
 _CONTROL_PREFIXES = (b"x-gateway-", b"x-llm-d-", b"x-hotbay-")
-# What Connection may not name: these end a message or say whose it is, and without them the next hop reads another one.
-_NEVER_NOMINATED = frozenset({b"content-length", b"transfer-encoding", b"host", b"content-type", b"authorization"})
+# What Connection may not name: these end a message or say whose it is, and without them the next hop reads another one;
+# and without Via a request could go in circles for ever.
+_NEVER_NOMINATED = frozenset(
+    {b"content-length", b"transfer-encoding", b"host", b"content-type", b"authorization", b"via"}
+)
 # A header that may come several times and whose values must not be joined by a comma.
 _JOINED_BY_SEMICOLON = frozenset({b"cookie"})
 
@@ -65,6 +70,15 @@ def nominated(headers: Headers) -> frozenset[bytes]:
     return frozenset(token.strip().lower() for value in values for token in value.split(b",")) - _NEVER_NOMINATED
 
 
+def passed_before(headers: Headers, via: bytes) -> bool:
+    """Whether a request came through the gateway of this name before."""
+    for name, value in headers:
+        # Each hop is a protocol, a name and maybe a comment.
+        if name == b"via" and any(hop.split()[1:2] == [via] for hop in value.split(b",")):
+            return True
+    return False
+
+
 def request_head(
     method: bytes,
     target: bytes,
@@ -73,27 +87,28 @@ def request_head(
     authority: str,
     request_id: str,
     peer: str,
+    via: bytes,
     body_bytes: int | None,
 ) -> bytes:
-    """Head of the request to the upstream. `body_bytes` None: the request has no body and no length."""
+    """Head of the request to the upstream. `via` is this gateway; `body_bytes` None: no body and no length."""
     dropped = _NOT_UPSTREAM | nominated(headers)
     parts = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method, target, authority.encode())]
     forwarded: list[bytes] = []
-    via: list[bytes] = []
+    passed: list[bytes] = []
     for name, value in headers:
         if name in dropped or name.startswith(_CONTROL_PREFIXES):
             continue
         if name == b"x-forwarded-for":
             forwarded.append(value)
         elif name == b"via":
-            via.append(value)
+            passed.append(value)
         else:
             parts += (name, b": ", value, b"\r\n")
     if body_bytes is not None:
         parts.append(b"content-length: %d\r\n" % body_bytes)
     parts.append(
         b"x-request-id: %b\r\nx-forwarded-for: %b\r\nvia: %b\r\n\r\n"
-        % (request_id.encode(), b", ".join([*forwarded, peer.encode()]), b", ".join([*via, b"1.1 hotbay"]))
+        % (request_id.encode(), b", ".join([*forwarded, peer.encode()]), b", ".join([*passed, b"1.1 " + via]))
     )
     return b"".join(parts)
 
@@ -118,12 +133,16 @@ def response_head(
     http_1_0: bool,
     request_id: str,
     destination: str,
+    via: bytes,
 ) -> bytes:
-    """Head of the response to the client."""
+    """Head of the response to the client; `via` is this gateway."""
     dropped = _NOT_DOWNSTREAM | nominated(headers)
     parts = [b"HTTP/1.1 %d %b\r\n" % (status, reason)]
+    passed: list[bytes] = []
     for name, value in headers:
-        if name not in dropped and not name.startswith(_CONTROL_PREFIXES):
+        if name == b"via":
+            passed.append(value)
+        elif name not in dropped and not name.startswith(_CONTROL_PREFIXES):
             parts += (name, b": ", value, b"\r\n")
     if framing is Framing.LENGTH:
         parts.append(b"content-length: %d\r\n" % (length or 0))
@@ -134,8 +153,8 @@ def response_head(
     elif http_1_0:
         parts.append(b"connection: keep-alive\r\n")
     parts.append(
-        b"x-request-id: %b\r\n%b: %b\r\nvia: 1.1 hotbay\r\n\r\n"
-        % (request_id.encode(), DESTINATION, destination.encode())
+        b"x-request-id: %b\r\n%b: %b\r\nvia: %b\r\n\r\n"
+        % (request_id.encode(), DESTINATION, destination.encode(), b", ".join([*passed, b"1.1 " + via]))
     )
     return b"".join(parts)
 

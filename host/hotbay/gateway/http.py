@@ -31,6 +31,7 @@ from hotbay.gateway.seams import (
 )
 from hotbay.gateway.server import ClientConnection, Taker
 from hotbay.observe.metrics import Metrics
+from hotbay.resolving.resolver import SYSTEM, Resolver
 
 __all__ = ["Gateway"]
 
@@ -54,6 +55,7 @@ class Gateway:
         look: asked before a request is sent: what was decided may be a while old.
         limits: see `GatewayLimits`.
         random: chooses among endpoints where no decision is made.
+        resolver: knows the addresses of endpoints that are named.
     """
 
     def __init__(
@@ -69,16 +71,17 @@ class Gateway:
         look: Look = as_decided,
         limits: GatewayLimits | None = None,
         random: Random | None = None,
+        resolver: Resolver = SYSTEM,
     ) -> None:
         self.limits = limits or GatewayLimits()
         self.metrics = metrics
         self.draining = False
         self.taker: Taker | None = None
         self.choose_id = request_ids(secrets.token_hex(4))
-        self.pool = Pool(self.limits, metrics)
+        self.pool = Pool(self.limits, metrics, resolver=resolver)
         self._dispatcher = Dispatcher(
             router,
-            Upstreams(self.pool, ledger, metrics, self.limits, router, attempts, look, completed),
+            Upstreams(self.pool, ledger, metrics, self.limits, router, attempts, look, _name(), completed),
             endpoints=endpoints,
             not_ready=not_ready,
             random=random or Random(secrets.randbits(64)),  # noqa: S311 - spreads load, keeps no secret
@@ -217,3 +220,8 @@ class Gateway:
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
+
+
+def _name() -> bytes:
+    """What this gateway is in `Via`: its own, so that others of its kind before or behind it are not taken for it."""
+    return b"hotbay-" + secrets.token_hex(4).encode()

@@ -17,9 +17,10 @@ class GatewayLimits:
         pipelined_bytes: bodies of those; a client that sends more is answered what it is owed and closed.
         idle_per_endpoint: upstream connections kept for the next request.
         idle_upstream_s: age at which a kept connection is closed; servers close theirs after 5 s to minutes.
-        connect_s: time for one TCP connection to an upstream.
-        first_byte_s: from the request's last byte out to the response's first byte in. Generous: a full queue of
-            long prefills takes minutes, and a client that waits less says so by closing.
+        connect_s: time for one TCP connection to an upstream, before and besides that of `first_byte_s`.
+        first_byte_s: from the request's last byte out to the first byte of a body in: servers send the head of a stream
+            before they begin to work. Generous: a full queue of long prefills takes minutes, and a client that waits less
+            says so by closing. A decision may take as long.
         idle_s: longest silence inside a response, and longest time a client may leave it unread.
         head_s: from a request's first byte to the end of its headers.
         body_s: longest silence inside a request's body.

@@ -12,6 +12,7 @@ from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.upstream import UpstreamConnection
 from hotbay.observe.metrics import Metrics
+from hotbay.resolving.resolver import SYSTEM, Resolver, connect
 
 __all__ = ["Dial", "DialFailure", "Pool"]
 
@@ -49,9 +50,10 @@ class Dial:
 class Pool:
     """See the module. One for all endpoints of a gateway."""
 
-    def __init__(self, limits: GatewayLimits, metrics: Metrics) -> None:
+    def __init__(self, limits: GatewayLimits, metrics: Metrics, *, resolver: Resolver = SYSTEM) -> None:
         self._limits = limits
         self._metrics = metrics
+        self._resolver = resolver
         self._idle: dict[tuple[str, int], list[UpstreamConnection]] = {}
         self._open: set[UpstreamConnection] = set()
         self._dialling: set[asyncio.Task[None]] = set()
@@ -94,7 +96,9 @@ class Pool:
             async with asyncio.timeout(self._limits.connect_s):
                 result = await self._open_to(endpoint)
         except TimeoutError:
-            result = DialFailure("upstream-connect-timeout", f"no answer in {self._limits.connect_s} s", timed_out=True)
+            why = ": its name is still looked up" if self._resolver.is_waited_for(endpoint.address) else ""
+            detail = f"no answer in {self._limits.connect_s} s{why}"
+            result = DialFailure("upstream-connect-timeout", detail, timed_out=True)
         except DialFailure as failure:
             result = failure
         except (OSError, UnicodeError) as error:
@@ -110,10 +114,9 @@ class Pool:
         if endpoint.scheme != "http":
             raise DialFailure("upstream-scheme-unsupported", f"{endpoint.scheme} is not spoken", timed_out=False)
         key = (endpoint.address, endpoint.port)
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: UpstreamConnection(self, key, self._limits.header_bytes), *key
+        return await connect(
+            lambda: UpstreamConnection(self, key, self._limits.header_bytes), *key, resolver=self._resolver
         )
-        return connection
 
     def free(self, connection: UpstreamConnection) -> None:
         """Keep a connection that nobody uses now, or close it when there are enough."""

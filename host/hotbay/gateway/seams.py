@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.health.patience import Awaited
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.outcome import Outcome
 from hotbay.scheduling.decision import Picked, Rejected
@@ -45,6 +46,10 @@ class Router(Protocol):
         """Nobody waits for the request's decision any more; nothing happens when it is made already."""
         ...
 
+    def sent(self, request: InferenceRequest, decision: Picked, endpoint_id: str, /) -> None:
+        """The request, as it was decided, is being sent to this endpoint; once for each that it is sent to. Never raise."""
+        ...
+
     def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
         """Take at most once how a picked request whose end is known ended; never raise.
 
@@ -77,6 +82,23 @@ class Attempts(Protocol):
         """
         ...
 
+    def silent(
+        self, endpoint_id: str, era: int, attempt: Attempt, pieces: int, awaited: Awaited, waited_s: float, /
+    ) -> None:
+        """In place of `ended`: not a byte of a body came, until the client left (SILENT) or the time was over (LATE).
+
+        `pieces` as they were when the wait began, `waited_s` seconds ago, and what was waited for.
+        """
+        ...
+
+    def heard(self, endpoint_id: str, /) -> None:
+        """A piece of a body came from the endpoint."""
+        ...
+
+    def pieces(self, endpoint_id: str, /) -> int:
+        """How many did, to whomever."""
+        ...
+
 
 class _Unwatched:
     def begin(self, endpoint_id: str, /) -> int:
@@ -84,6 +106,17 @@ class _Unwatched:
 
     def ended(self, endpoint_id: str, era: int, attempt: Attempt, ttft_s: float | None = None, /) -> None:
         """Nobody wants to know."""
+
+    def silent(
+        self, endpoint_id: str, era: int, attempt: Attempt, pieces: int, awaited: Awaited, waited_s: float, /
+    ) -> None:
+        """Nor this."""
+
+    def heard(self, endpoint_id: str, /) -> None:
+        """Nor this."""
+
+    def pieces(self, endpoint_id: str, /) -> int:
+        return 0
 
 
 UNWATCHED: Attempts = _Unwatched()

@@ -54,8 +54,11 @@ class Metrics:
         self.ejections = LabelledCounter(("reason",))
         self.ejections_withheld = LabelledCounter(("reason",))
         self.endpoint_probes = LabelledCounter(("result",))
+        self.endpoints_refused = LabelledCounter(("reason",))
         self.poll_errors = LabelledCounter(("source",))
+        self.poll_skips = LabelledCounter(("source",))
         self.extract_errors = LabelledCounter(("source", "extractor"))
+        self.extract_skips = LabelledCounter(("source", "extractor", "reason"))
         self.data_events = LabelledCounter(("source", "outcome"))
         self.call_s = LabelledHistogram(("plugin", "point"), CALL_BUCKETS_S)
         self.decision_s = Histogram(DECISION_BUCKETS_S)
@@ -142,13 +145,25 @@ class Metrics:
         """A saved configuration was `applied`, `refused` for the problems in it, or said the same: `unchanged`."""
         self.reloads.add((result,))
 
+    def endpoint_refused(self, reason: str) -> None:
+        """A discovery named an endpoint where it may not: outside of the allowed `network`s, by `name`, or `reserved`."""
+        self.endpoints_refused.add((reason,))
+
     def poll_failed(self, source: str) -> None:
         """A source brought nothing of an endpoint."""
         self.poll_errors.add((source,))
 
+    def poll_skipped(self, source: str) -> None:
+        """A source was not asked for an endpoint's data: its plugin was busy with others."""
+        self.poll_skips.add((source,))
+
     def extract_failed(self, source: str, extractor: str) -> None:
         """An extractor made nothing of what its source brought."""
         self.extract_errors.add((source, extractor))
+
+    def extract_skipped(self, source: str, extractor: str, reason: str) -> None:
+        """An extractor was not asked: see `Counts.extract_skipped` there."""
+        self.extract_skips.add((source, extractor, reason))
 
     def event(self, source: str, outcome: str) -> None:
         """A source of the data layer had an event, or something became of one: see `Counts.event` there."""
@@ -178,11 +193,26 @@ class Metrics:
                 "Endpoints that were not ejected because too few would be left, by why they would have been.",
                 self.ejections_withheld,
             ),
+            (
+                "datalayer_endpoints_refused",
+                "Endpoints that a discovery named where it may not: by network, by name, or reserved for none of them.",
+                self.endpoints_refused,
+            ),
             ("datalayer_poll_errors", "Polls of endpoints that brought nothing, by source.", self.poll_errors),
             (
+                "datalayer_polls_skipped",
+                "Polls that a source of a package was not asked for, being busy with others.",
+                self.poll_skips,
+            ),
+            (
                 "datalayer_extract_errors",
-                "Payloads and events of which an extractor made nothing.",
+                "Payloads and events of which an extractor made nothing, or, the core one of an incomplete page, not everything.",
                 self.extract_errors,
+            ),
+            (
+                "datalayer_extract_skipped",
+                "Payloads and events that an extractor was not asked for: busy, or superseded by newer ones.",
+                self.extract_skips,
             ),
             (
                 "datalayer_events",

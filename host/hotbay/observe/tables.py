@@ -61,6 +61,8 @@ class Grid:
 
 def cell(value: object) -> str:
     """The text of a value: one line of printable characters, whoever named it; a dash when it is not known."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     text = "" if value is None else str(value)
     return printable(text).replace("\n", "\\n") if text else UNKNOWN
 

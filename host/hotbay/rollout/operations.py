@@ -43,6 +43,10 @@ FOLLOW_S: Final = 0.2
 """How often a followed log is looked at: a plugin's lines are kept in a ring that tells nobody."""
 
 
+async def _nothing() -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What of a host the commands need beside the supervisor.
@@ -50,7 +54,7 @@ class Ports:
     `status` is the status page; `lines` are the last lines that a plugin's processes wrote; `collect` removes what
     nothing needs, given what is in use; `bindings` are those of the plan in force; `lock` reads the lock file of the
     configuration, None without one, and raises `InputError`; `waiting` says which changes of the configuration wait to
-    be applied, and `apply` applies them.
+    be applied, and `apply` applies them; `next_start` names what is in force and acts at the next start only.
     """
 
     status: Callable[[], Page]
@@ -58,8 +62,9 @@ class Ports:
     collect: Callable[..., Awaitable[GcPlan]]
     bindings: Callable[[], Sequence[Binding]]
     lock: Callable[[], Sequence[records.Locked] | None] = lambda: None
-    waiting: Callable[[], Sequence[str]] = tuple
+    waiting: Callable[[], Awaitable[Sequence[str]]] = _nothing
     apply: Callable[[], Awaitable[Sequence[str]]] | None = None
+    next_start: Callable[[], Sequence[str]] = tuple
 
 
 class Operations:
@@ -79,10 +84,12 @@ class Operations:
     async def plan(self) -> Page:
         """What `apply` would change, what is under way, and what is newer and not chosen: `{changes, not_chosen, waiting}`."""
         lock = self._ports.lock()
+        waiting = await self._ports.waiting()
         return {
             "changes": planned_changes(self._supervisor, lock),
             "not_chosen": versions_passed_over(self._supervisor, lock),
-            "waiting": self._with_lock(self._ports.waiting(), lock),
+            "waiting": self._with_lock(waiting, lock),
+            **self._next_start(),
         }
 
     async def history(self, plugin: str) -> Page:
@@ -149,7 +156,11 @@ class Operations:
         self._tell("applied", "", who)
         count = len(self._view.all(records.Locked))
         held = f"in force, {count} build{'s' * (count != 1)}" if count else "none in force"
-        return {"applied": applied, "lock": held, "changes": changes}
+        return {"applied": applied, "lock": held, "changes": changes, **self._next_start()}
+
+    def _next_start(self) -> Page:
+        names = list(self._ports.next_start())
+        return {"at_the_next_start": names} if names else {}
 
     def _with_lock(self, names: Sequence[str], lock: Sequence[records.Locked] | None) -> list[str]:
         """The names, and that of the lock where the file says something else than what is in force."""

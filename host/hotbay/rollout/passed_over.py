@@ -6,7 +6,7 @@ that holds is the one to mend first.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from hotbay.rollout.selection import Candidate, Policy, Selection
@@ -99,7 +99,7 @@ def _below(
             f"it is below rev {newest_rev}, and the highest runs",
             f"`hotbay pin {about.plugin_id}@{c.digest if c.digest in conflicts else c.rev}` runs it; or pack it again with a higher --rev",
         )
-        yield Passed(c, *next(_refused_by_policy(c, policy, about), below))
+        yield Passed(c, *next(chain(_refused_by_policy(c, policy, about), _barred(c, about)), below))
 
 
 def _reasons(c: Candidate, policy: Policy, selection: Selection, known: Known) -> Iterator[tuple[str, str]]:
@@ -110,18 +110,12 @@ def _reasons(c: Candidate, policy: Policy, selection: Selection, known: Known) -
             "publish a build for this machine, or name one in `hosts`",
         )
     yield from _refused_by_policy(c, policy, known)
-    if c.denied:
-        yield "trust.denied names it", "take it off the list"
     if any(c.digest == conflict.digest for conflict in selection.conflicts):
         yield (
             f"other content has rev {c.rev} already",
             f"publish changed content under a new rev, or `hotbay pin {name}@{c.digest}`",
         )
-    if c.quarantined:
-        reason = f": {known.quarantine}" if known.quarantine else ""
-        yield f"it is in quarantine{reason}", f"`hotbay quarantine clear {c.digest}` lets it be tried again"
-    if not c.granted:
-        yield f"it asks for {', '.join(known.lacks)}, which is not granted", f"`{known.grant}` allows it"
+    yield from _barred(c, known)
     if c.rev < policy.floor_rev:
         yield (
             f"it is below rev {policy.floor_rev}, the highest that was here",
@@ -141,3 +135,14 @@ def _refused_by_policy(c: Candidate, policy: Policy, known: Known) -> Iterator[t
         yield "it is not in the lock file", "write its rev and digest there, and `hotbay apply`"
     if policy.locked is None and c.channel not in policy.channels:
         yield f"its channel {c.channel} is not followed", "`channel` of the package's entry says which is"
+    if c.denied:
+        yield "trust.denied names it", "take it off the list"
+
+
+def _barred(c: Candidate, known: Known) -> Iterator[tuple[str, str]]:
+    """What keeps it from running also where it is pinned."""
+    if c.quarantined:
+        reason = f": {known.quarantine}" if known.quarantine else ""
+        yield f"it is in quarantine{reason}", f"`hotbay quarantine clear {c.digest}` lets it be tried again"
+    if not c.granted:
+        yield f"it asks for {', '.join(known.lacks)}, which is not granted", f"`{known.grant}` allows it"

@@ -58,7 +58,7 @@ class Verdict:
     Args:
         figure: `failures`, `slow_calls`, `difference`, `refused`, `upstream_errors`, `slow_ttft`, `memory` or `untold`.
         candidate, live: shares of bad trials, 0 to 1; at `difference` the largest difference, and 0; at `memory` bytes; at
-            `untold` discoveries that have not told everything, and 0.
+            `untold` discoveries and sources that have not told everything, and 0.
         bound: what `candidate` must not exceed.
         limit_s: at the slow figures, from what time on a trial counts.
         gathered: how far the trial is; no part of what the verdict says.

@@ -117,7 +117,7 @@ def verdict_text(phase: Phase, verdict: Verdict) -> str:
     """Which figure decided, in one line."""
     figure = verdict.figure.replace("_", " ")
     if verdict.figure == "untold":
-        return f"{phase}: discoveries that have not told everything {verdict.candidate:.0f}, allowed 0"
+        return f"{phase}: discoveries and sources that have not told everything {verdict.candidate:.0f}, allowed 0"
     if verdict.figure == "difference":
         return f"{phase}: largest difference {verdict.candidate:.3g}, allowed {verdict.bound:.3g}"
     if verdict.figure == "memory":

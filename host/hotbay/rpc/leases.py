@@ -28,8 +28,11 @@ class Generation:
 
     `handles` maps a plugin ref's name to its number inside the process; `block_tokens` maps refs that
     read prompt hashes to the block size that they want. `leaving` from when it is told to go: it ends what it has.
-    `untold` are its discoveries that are followed and have not told everything yet: it cannot take anybody's place before.
+    `untold` are its discoveries, and its sources that watch, that are followed and have not told everything yet: it cannot
+    take anybody's place before.
     `features` is what its HELLO says that it can do beside the first form of the protocol.
+    `areas_passed` and `output_bytes_passed` count the shared memory that it was given in its life, to read and to write:
+    it may keep all of it.
     """
 
     number: int
@@ -41,6 +44,8 @@ class Generation:
     block_tokens: dict[str, int] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
     untold: set[str] = field(default_factory=set)
+    areas_passed: int = 0
+    output_bytes_passed: int = 0
     leases: int = 0
     leaving: bool = False
     _drained: list[Callable[[], None]] = field(default_factory=list)

@@ -74,7 +74,7 @@ def candidate_bits(cycles: Sequence[CycleState]) -> bytes | None:
 
 def request_columns(cycles: Sequence[CycleState], fields: Sequence[str], consumed: Sequence[str]) -> list[object]:
     """The `requests` argument: declared fields and consumed data, column by column."""
-    values = {name: [request_field(cycle.request, name) for cycle in cycles] for name in fields}
+    values = _fields([cycle.request for cycle in cycles], fields)
     data: dict[str, bytes] = {}
     for name in consumed:
         parts = [cycle.data.get(name) for cycle in cycles]
@@ -84,6 +84,15 @@ def request_columns(cycles: Sequence[CycleState], fields: Sequence[str], consume
             numbers = [np.nan if part is None else part for part in parts]
             data[name + REQUEST_SCOPE] = np.array(numbers, dtype="<f4").tobytes()
     return [len(cycles), [], None, values, data]
+
+
+def notice_columns(requests: Sequence[InferenceRequest], fields: Sequence[str]) -> list[object]:
+    """The `requests` argument of what is told of requests without a cycle: declared fields alone."""
+    return [len(requests), [], None, _fields(requests, fields), {}]
+
+
+def _fields(requests: Sequence[InferenceRequest], fields: Sequence[str]) -> dict[str, list[Value]]:
+    return {name: [request_field(request, name) for request in requests] for name in fields}
 
 
 def _row_column(parts: Sequence["Floats | float | None"], rows: int) -> bytes:

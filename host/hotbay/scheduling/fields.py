@@ -46,8 +46,8 @@ def request_field(request: InferenceRequest, name: str) -> Value:
     return request.headers.get(name[len(_HEADER_PREFIX) : -1])
 
 
-def is_column(name: str) -> bool:
-    """Whether a declared read is an endpoint column: one that this host has, or an attribute's, which it may have."""
+def is_possible_column(name: str) -> bool:
+    """Whether a declared read is a column that this host has, or that of an attribute with a name that it can have."""
     return name in COLUMN_FORMATS or (
         name.startswith(ATTRIBUTE_PREFIX) and is_attribute_name(name[len(ATTRIBUTE_PREFIX) :])
     )
@@ -60,12 +60,12 @@ def is_table(name: str) -> bool:
 
 def wire_columns(reads: Iterable[str]) -> tuple[str, ...]:
     """Endpoint columns and side tables of `reads`, in the order in which calls name them."""
-    return tuple(sorted({name for name in reads if is_column(name) or is_table(name)}))
+    return tuple(sorted({name for name in reads if is_possible_column(name) or is_table(name)}))
 
 
 def unknown_reads(reads: tuple[str, ...]) -> tuple[str, ...]:
     """Declared reads that are neither columns and side tables of endpoints nor request fields."""
-    return tuple(name for name in reads if not is_column(name) and not is_table(name) and not _is_field(name))
+    return tuple(name for name in reads if not is_possible_column(name) and not is_table(name) and not _is_field(name))
 
 
 def _is_field(name: str) -> bool:

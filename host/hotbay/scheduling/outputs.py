@@ -4,7 +4,8 @@ A call may name a region; the process writes there what would be the scores of i
 The host copies them once, before anything is checked, so what the process does to its memory later alters no
 result. Invariants: a region is lent again only after its call was answered to the host and the process is done with
 it, late answers included; an area is named only after it was acknowledged; a process has at most one area that is
-named, of `REGIONS` regions of at most `MAX_REGION_BYTES`; without a region scores travel in the reply.
+named, of `REGIONS` regions of at most `MAX_REGION_BYTES`, and is passed `MAX_PASSED_BYTES` in its life, however often it is
+published anew; without a region scores travel in the reply.
 """
 
 import logging
@@ -31,6 +32,9 @@ REGIONS: Final = 4
 LEAST_REGION_BYTES: Final = 64 * 1024
 MAX_REGION_BYTES: Final = 1024 * 1024
 """What a batch's scores are kept below; those of a single request may be more, and travel."""
+MAX_PASSED_BYTES: Final = 64 * 1024 * 1024
+"""Of areas to one process in its life: one that lives through hundreds of shadows has all it wants, and a hostile one, which
+may keep them all, not more than its own memory could be."""
 GROWTH: Final = 4
 """From the least region to the largest there are two larger areas, not one for each size of a batch."""
 
@@ -142,16 +146,33 @@ class OutputAreas:
         return None
 
     def close(self) -> None:
-        """No call follows. What is lent stays until it comes back. May be called again."""
+        """No call follows, and the process is told that it need not keep its area. What is lent stays until it comes back.
+
+        May be called again.
+        """
         self._closed = True
         if self._area is not None:
-            self._area.drop()
-            self._area = None
+            area, self._area = self._area, None
+            self._take_back(area)
+
+    def _take_back(self, area: _Area) -> None:
+        area.drop()
+        client = self._generation.client
+        if self._generation.leaving or client.fault is not None:
+            return
+        try:
+            client.share({}, [area.number], _unheeded, writable=True)
+        except (HostError, OSError) as error:
+            # It keeps the area until its end, which is near if it cannot be told anything.
+            logger.debug("area_not_taken_back plugin=%s: %s", client.label, error)
 
     def _ask(self, size_bytes: int) -> None:
         region_bytes = LEAST_REGION_BYTES
         while region_bytes < size_bytes:
             region_bytes *= GROWTH
+        if self._generation.output_bytes_passed + REGIONS * region_bytes > MAX_PASSED_BYTES:
+            self._give_up("it was passed as much as a process may have")
+            return
         try:
             area = _Area(self._numbers(), region_bytes, self._make)
         except OSError as error:
@@ -163,12 +184,13 @@ class OutputAreas:
 
         def answered(outcome: Outcome) -> None:
             self._asking = False
-            if self._closed or isinstance(outcome, HostError):
+            if isinstance(outcome, HostError):
                 area.drop()
+                self._give_up(f"{outcome.code}: {outcome.message}")
+            elif self._closed:
+                self._take_back(area)
             else:
                 self._area = area
-            if isinstance(outcome, HostError):
-                self._give_up(f"{outcome.code}: {outcome.message}")
 
         dropped = [] if before is None else [before.number]
         try:
@@ -178,7 +200,12 @@ class OutputAreas:
             self._give_up(str(error))
         else:
             self._asking = True
+            self._generation.output_bytes_passed += REGIONS * region_bytes
 
     def _give_up(self, why: str) -> None:
         self.close()
         logger.info("scores_not_shared plugin=%s: %s; they travel in replies", self._generation.client.label, why)
+
+
+def _unheeded(outcome: Outcome) -> None:
+    """Nothing follows from how an area went back."""

@@ -233,6 +233,24 @@ class Router:
         if decision.arm is not None and (counters := self._arms.get(decision.arm)) is not None:
             counters.ended(failed=failed, ttft_s=ttft_s)
 
+    def sent(self, request: InferenceRequest, decision: Picked, endpoint_id: str) -> None:
+        """A request is on its way to this endpoint, by a decision for it: learners are told, those of the plan of now.
+
+        To be called once for each endpoint that a request is sent to, and for none that it is not. The plan of now is that
+        of the decision's own arm, as long as it is on trial: who learned from a generation that is gone would learn nothing.
+        """
+        canary, plan = self._canary, self._plan
+        if canary is not None and decision.arm == Arm(canary.salt, canary=True):
+            plan = canary.plan
+        if plan is None or not plan.learners:
+            return
+        snapshot = self._snapshots.snapshot
+        for learner in plan.learners:
+            for told in (learner, *self._mirrors.of(learner)):
+                remote = self._remotes.get(told.generation.number)
+                if remote is not None:
+                    remote.learn(told, request, snapshot, [endpoint_id])
+
     def quiesce(self, generation: int, *, within_s: float) -> None:
         """Hold new requests, each for at most `within_s` seconds, until `resume`. What has begun goes on.
 
@@ -429,8 +447,6 @@ class Router:
         if cycle.arm is not None and not cycle.request.avoid:
             # A request that goes elsewhere after a failed connection is the same request.
             self._count(cycle, cycle.arm, decision)
-        if cycle.plan.learners and isinstance(decision, Picked):
-            self._teach(cycle, [decision.endpoint.id])
 
     def _settle_probe(self, cycle: Cycle, decision: Decision) -> None:
         """A probe that filters kept out, or that was refused, is somebody else's."""
@@ -445,13 +461,6 @@ class Router:
         if counters is not None:
             duration_s = time.perf_counter() - cycle.begun_s
             counters.decided(duration_s, refused=isinstance(decision, Rejected), degraded=cycle.degraded)
-
-    def _teach(self, cycle: Cycle, targets: list[str]) -> None:
-        for learner in cycle.plan.learners:
-            for told in (learner, *self._mirrors.of(learner)):
-                remote = self._remotes.get(told.generation.number)
-                if remote is not None:
-                    remote.learn(told, cycle, targets)
 
     def _report(self, cycle: Cycle) -> None:
         for binding, reason in cycle.degraded:

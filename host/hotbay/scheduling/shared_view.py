@@ -44,7 +44,7 @@ SHRINKS_AT: Final = 4
 MAX_AREAS_PER_CALL: Final = 4
 """Descriptors of one frame."""
 MAX_AREAS_PASSED: Final = 256
-"""To one process in its life: a hostile one may keep them all."""
+"""To one process in its life, however often it is published anew: a hostile one may keep them all."""
 
 ENGINE: Final = "engine"
 IN_FLIGHT: Final = "inflight"
@@ -257,7 +257,6 @@ class PassedAreas:
         "_forgotten",
         "_generation",
         "_held",
-        "_passed",
         "_refused",
         "_shared",
         "_unwanted",
@@ -273,7 +272,6 @@ class PassedAreas:
         self._held: dict[str, int] = {}
         self._unwanted: set[int] = set()
         self._asking = False
-        self._passed = 0
         self._refused = FEATURE not in generation.features
 
     def find(self, snapshot: Snapshot, columns: tuple[str, ...]) -> list[list[int]] | None:
@@ -317,8 +315,7 @@ class PassedAreas:
         if self._asking:
             return
         asked = dict(list(missing.items())[:MAX_AREAS_PER_CALL])
-        self._passed += len(asked)
-        if self._passed > MAX_AREAS_PASSED:
+        if self._generation.areas_passed + len(asked) > MAX_AREAS_PASSED:
             self._give_up("it was passed as many as a process may have")
             return
         dropped = sorted(self._unwanted)
@@ -341,6 +338,7 @@ class PassedAreas:
             self._give_up(str(error))
         else:
             self._asking = True
+            self._generation.areas_passed += len(asked)
 
     def _give_up(self, why: str) -> None:
         self._refused = True

@@ -36,9 +36,10 @@ from hotbay_sdk.protocol.messages import MalformedMessageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Final
 
+    from hotbay_sdk.protocol.handshake import TypeDeclaration
     from hotbay_sdk.protocol.values import Value
 
 POINT_FILTER: Final = 1
@@ -114,8 +115,8 @@ REQUEST_SCOPE = "/request"
 """Ends the wire name of a data column that has one number per request instead of one per row."""
 
 
-def is_column(name: str) -> bool:
-    """Whether a name that a type reads is an endpoint column."""
+def is_column_read(name: str) -> bool:
+    """Whether a name that a type reads is that of an endpoint column: any attribute's is, whether a host can have it or not."""
     return name in COLUMN_FORMATS or name.startswith(ATTRIBUTE_PREFIX)
 
 
@@ -126,19 +127,27 @@ def column_format(wire_name: str) -> str | None:
     return COLUMN_FORMATS.get(wire_name)
 
 
-def written_column(name: str, figures: Iterable[float | None]) -> tuple[str, str] | None:
-    """Wire name and format of a declared column whose figures somebody wrote down, None for an unknown one.
+def written_column(name: str, figures: Iterable[float | None], kinds: Mapping[str, str]) -> tuple[str, str] | None:
+    """Wire name and format of a declared column whose figures somebody wrote down, None for one that does not cross.
 
-    An attribute's is of int64 where all are whole numbers; None for one that has none, or that never crosses.
+    `kinds` are those of the attributes that the package itself makes. An attribute's column is of that kind, one that it
+    does not make is f32, as it is with most makers, and only there if there is a figure.
     """
     code = COLUMN_FORMATS.get(name)
     if code is not None:
         return name, code
-    given = [figure for figure in figures if figure is not None]
-    if not given or name.endswith(INT64_SUFFIX):
+    kind = kinds.get(name.removeprefix(ATTRIBUTE_PREFIX))
+    if name.endswith(INT64_SUFFIX) or kind == "value" or (all(figure is None for figure in figures) and kind is None):
         return None
-    whole = all(type(figure) is int and -(2**63) <= figure < 2**63 for figure in given)
-    return (name + INT64_SUFFIX, "q") if whole else (name, "f")
+    return (name + INT64_SUFFIX, "q") if kind == "i64" else (name, "f")
+
+
+def attribute_kinds(declarations: Iterable[TypeDeclaration]) -> dict[str, str]:
+    """Attribute → `f32`, `i64` or `value`, of all types of a package; of one that two types make, the first one's."""
+    kinds: dict[str, str] = {}
+    for declaration in declarations:
+        kinds = {**declaration.data.attributes, **kinds}
+    return kinds
 
 
 def declared_name(wire_name: str) -> str:

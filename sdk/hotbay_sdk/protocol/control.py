@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hotbay_sdk.protocol.events import Event
     from hotbay_sdk.protocol.values import Value
 
+MAX_STREAM: Final = 2**31 - 1
+"""The last stream id of a link."""
 HANDSHAKE: Final = frozenset({FrameType.ARMED, FrameType.GO, FrameType.HELLO, FrameType.WELCOME, FrameType.READY})
 
 

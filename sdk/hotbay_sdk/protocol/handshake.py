@@ -178,6 +178,9 @@ MAX_ATTRIBUTES: Final = 64
 """Attributes that one type may declare."""
 MAX_ATTRIBUTE_CHARS: Final = 128
 MAX_PAYLOAD_CHARS: Final = 512
+MIN_INTERVAL_MS: Final = 50
+MAX_INTERVAL_MS: Final = 3_600_000
+"""From one poll of an endpoint to the next, of a type that polls."""
 ATTRIBUTE_KINDS: Final = ("f32", "i64", "value")
 """What an attribute may be: a number that becomes a float32 or an int64 column, or any value, which becomes none."""
 _NAME_SIGNS: Final = frozenset("_.:/-")
@@ -202,13 +205,15 @@ class DataDeclaration(NamedTuple):
     `payload`: what it is given: `metrics`, `models`, `json`, `text` or `bytes` of a poll; `endpoint` or
     `object:GROUP/VERSION/KIND` as events. `families`: names of samples of a metrics page that cross to it. `attributes`:
     name → kind, of `ATTRIBUTE_KINDS`: others are refused. `default_source`: type of the source that feeds it where the
-    operator names none.
+    operator names none. Of a type that watches or polls, `payload` is what it brings, and `interval_ms` how often it is
+    polled; 0: as often as the host likes.
     """
 
     payload: str = ""
     families: tuple[str, ...] = ()
     attributes: Mapping[str, str] = _NO_ATTRIBUTES
     default_source: str = ""
+    interval_ms: int = 0
 
     def to_wire(self) -> dict[str, Value]:
         """What of it is not as by default."""
@@ -221,6 +226,8 @@ class DataDeclaration(NamedTuple):
             body["attributes"] = dict(self.attributes)
         if self.default_source:
             body["default_source"] = self.default_source
+        if self.interval_ms:
+            body["interval_ms"] = self.interval_ms
         return body
 
     @classmethod
@@ -237,7 +244,12 @@ class DataDeclaration(NamedTuple):
             kinds[name] = str(kind)
         source = _str(body, "default_source", "")
         _expect(len(source) <= MAX_NAME_CHARS, f"default_source has at most {MAX_NAME_CHARS} characters")
-        return cls(payload, _strs(body, "families"), kinds, source)
+        interval_ms = _int(body, "interval_ms", 0)
+        _expect(
+            interval_ms == 0 or MIN_INTERVAL_MS <= interval_ms <= MAX_INTERVAL_MS,
+            f"interval_ms is {MIN_INTERVAL_MS} to {MAX_INTERVAL_MS}",
+        )
+        return cls(payload, _strs(body, "families"), kinds, source, interval_ms)
 
 
 NO_DATA: Final = DataDeclaration()

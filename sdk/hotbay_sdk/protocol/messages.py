@@ -22,7 +22,7 @@ MAX_TRACEBACK_BYTES: Final = 16 * 1024
 CONTROL_FRAME_BYTES: Final = 256 * 1024
 """Limit of every frame that has no lower or higher limit of its own."""
 HOT_FRAME_BYTES: Final = 1024 * 1024 + 16 * 1024
-"""Limit of a hot call's request and reply."""
+"""Limit of a hot call's request and reply, and of what a poll brings."""
 HOST_CALL_BYTES: Final = 128 * 1024
 """Limit of a call, or one-way call, that a plugin makes: decoding costs up to 80 times as much memory."""
 PIECE_BYTES: Final = 64 * 1024
@@ -109,6 +109,8 @@ class Method(IntEnum):
     EVENT_EXTRACT = 21
     SOURCE_NOTIFY = 22
     DISCOVER = 23
+    SOURCE_WATCH = 24
+    SOURCE_POLL = 25
     CONFIGURE = 30
     EXPORT_STATE = 31
     IMPORT_STATE = 32
@@ -127,7 +129,12 @@ class Method(IntEnum):
     RANDOM = 59
 
 
-DATA_METHODS: Final = frozenset({Method.POLL_EXTRACT, Method.EVENT_EXTRACT, Method.SOURCE_NOTIFY, Method.DISCOVER})
+RUN_METHODS: Final[Mapping[int, str]] = {Method.DISCOVER: "discover", Method.SOURCE_WATCH: "watch"}
+"""Calls that go on until they are cancelled, and tell in data what they find: method → point."""
+
+DATA_METHODS: Final = frozenset(
+    {Method.POLL_EXTRACT, Method.EVENT_EXTRACT, Method.SOURCE_NOTIFY, Method.SOURCE_POLL, *RUN_METHODS}
+)
 """Calls of the data layer, which run beside the hot ones."""
 
 
@@ -184,6 +191,8 @@ METHODS: Final[Mapping[int, MethodSpec]] = {
         _by_host(Method.EVENT_EXTRACT, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
         _by_host(Method.SOURCE_NOTIFY, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
         _by_host(Method.DISCOVER, Link.CONTROL, ENDLESS_MS, 1024, streams=Streams.REPLY),
+        _by_host(Method.SOURCE_WATCH, Link.CONTROL, ENDLESS_MS, 1024, streams=Streams.REPLY),
+        _by_host(Method.SOURCE_POLL, Link.CONTROL, 1000, HOT_FRAME_BYTES),
         _by_host(Method.CONFIGURE, Link.CONTROL, 30_000, CONTROL_FRAME_BYTES),
         _by_host(Method.EXPORT_STATE, Link.CONTROL, 30_000, 64 * 1024, streams=Streams.REPLY),
         _by_host(Method.IMPORT_STATE, Link.CONTROL, 30_000, 1024, streams=Streams.REQUEST),

@@ -26,7 +26,8 @@ def reference(tmp_path: Path) -> Callable[..., LaunchSpec]:
     """Launch the peer that is written without the SDK."""
 
     def spec(*arguments: str) -> LaunchSpec:
-        argv = (sys.executable, "-I", str(PEER), *arguments)
+        # Not isolated: it imports its own two files from its folder.
+        argv = (sys.executable, "-E", "-s", str(PEER), *arguments)
         return LaunchSpec(argv[0], STAGE0, "", "", str(tmp_path), "none", "reference#1", argv=argv)
 
     return spec

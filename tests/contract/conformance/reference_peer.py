@@ -1,4 +1,4 @@
-"""The plugin's side of the protocol once more, without the SDK: one thread, one type, and a fault on demand.
+"""The plugin's side of the protocol once more, without the SDK: one thread, and a fault on demand.
 
 Run as a command: `python reference_peer.py [--armed] [FAULT]`. Without a fault it keeps every rule; each fault breaks one,
 so that a conformance run that does not notice it is itself at fault. Written from docs/protocol.md alone.
@@ -13,100 +13,52 @@ import sys
 import time
 
 import msgpack
+from reference_data import DISCOVER, POLL, POLL_EXTRACT, TYPES, WATCH, Memory, Runs, answer, declarations, refusal
+from reference_wire import (
+    ARMED,
+    CALL_IN,
+    CALL_OUT,
+    CANCEL,
+    CONTROL,
+    CREDIT,
+    DATA,
+    END,
+    EVENT,
+    FAULT,
+    GO,
+    GOAWAY,
+    HELLO,
+    PING,
+    PONG,
+    READY,
+    REQ,
+    RESP,
+    WELCOME,
+    Ended,
+    Reader,
+    control,
+    error,
+    frame,
+    receive,
+    say,
+    write,
+)
 
-MAGIC, VERSION, CAP = 0xF5, 1, 16 * 1024 * 1024
-ARMED, GO, HELLO, WELCOME, READY, REQ, RESP, ERR = 1, 2, 3, 4, 5, 6, 7, 8
-DATA, END, CANCEL, CREDIT, PING, PONG, GOAWAY, EVENT = 9, 10, 11, 12, 13, 14, 15, 16
-KNOWN = {*range(1, 18)}
-RUN, CONFIGURE, EXPORT, IMPORT, DUMP, CHECK_READY = 3, 30, 31, 32, 35, 36
+RUN, CONFIGURE, EXPORT, IMPORT, DUMP, CHECK_READY, SHARE = 3, 30, 31, 32, 35, 36, 37
 STREAM_CREDIT, LINK_CREDIT, PIECE = 64 * 1024, 1024 * 1024, 32 * 1024
 STATE_BYTES = 300_000
 TYPE = "reference-scorer"
-HEADER = struct.Struct(">BBBBII")
-
-FAULT = next((arg for arg in sys.argv[1:] if not arg.startswith("--")), "")
-CALL_IN, CALL_OUT, CONTROL = map(int, os.environ["HOTBAY_CHANNEL"].split(","))  # noqa: TID251 - how a host tells
-control = socket.socket(fileno=CONTROL)
-for descriptor in (CALL_IN, CALL_OUT, CONTROL):
-    os.set_blocking(descriptor, False)
+FEATURES = ["side_tables", "shared_snapshots", "output_areas", "state"]
 
 
-class Ended(Exception):
-    """The host broke the protocol on a link."""
+class Flow:
+    """Data of one call that is on its way. A run has no `result`: it goes on when everything was sent."""
 
-
-class Reader:
-    """Frames of one link."""
-
-    def __init__(self, name):
-        self.name = name
-        self.kept = b""
-
-    def feed(self, data):
-        kept, self.kept = self.kept, b""
-        data = data if f"cut-{self.name}" == FAULT else kept + data
-        while data:
-            data = self.aligned(data)
-            if len(data) < HEADER.size:
-                break
-            _, kind, flags, version, stream, length = HEADER.unpack_from(data)
-            self.judge(version, length)
-            end = HEADER.size + length
-            if len(data) < end:
-                break
-            body, data = data[HEADER.size : end], data[end:]
-            if kind in KNOWN:
-                yield kind, stream, msgpack.unpackb(body)
-            elif FAULT == "dies-of-unknown" or (flags & 0x80 and FAULT != "skips-critical"):
-                raise Ended
-        self.kept = data
-
-    def aligned(self, data):
-        if data[0] == MAGIC:
-            return data
-        if f"resync-{self.name}" != FAULT:
-            raise Ended
-        return data[data.find(b"\xf5") :] if b"\xf5" in data else b""
-
-    def judge(self, version, length):
-        if version != VERSION and FAULT != "any-version":
-            raise Ended
-        if length > (1 << 20 if FAULT == "small-cap" else CAP) and FAULT != "no-cap":
-            raise Ended
-
-
-def frame(kind, stream, value):
-    body = msgpack.packb(value)
-    return HEADER.pack(MAGIC, kind, 0, VERSION, stream, len(body)) + body
-
-
-def error(stream, code, message, *, executed="no", details=None):
-    message = message if FAULT == "long-messages" else message[:4096]
-    body = {"code": code, "message": message, "retryable": False, "executed": executed}
-    return frame(ERR, stream, body | {"details": details or {}, "traceback": ""})
-
-
-def host_is_gone():
-    try:
-        return control.recv(1, socket.MSG_PEEK) == b""
-    except BlockingIOError:
-        return False
-
-
-def write(fd, data):
-    """Write it all; a host that is gone meanwhile ends the process even if nobody reads."""
-    while data:
-        try:
-            data = data[os.write(fd, data) :]
-        except BlockingIOError:
-            watched = [] if FAULT == "stuck" else [CONTROL]
-            readable, _, _ = select.select(watched, [fd], [])
-            if readable and host_is_gone():
-                os._exit(0)
-
-
-def say(data):
-    write(CONTROL, data)
+    def __init__(self, data, result=None, *, unbound=False):
+        self.data = data
+        self.result = result
+        self.credit = STREAM_CREDIT
+        self.unbound = unbound
 
 
 class Peer:
@@ -124,22 +76,24 @@ class Peer:
         self.other = None
         self.early = []
         self.link_credit = LINK_CREDIT
-        self.exports = {}
+        self.flows = {}
         self.imports = {}
         self.state = None
+        self.runs = Runs()
+        self.memory = Memory()
 
     # -- start
 
     def next_control(self, kind):
         while True:
             select.select([CONTROL], [], [])
-            data = control.recv(65536)
+            data, _ = receive()
             while not data and FAULT == "outlives-start":
                 time.sleep(60)
             if not data:
                 os._exit(0)
             frames = list(self.readers[CONTROL].feed(data))
-            for index, (found, _, body) in enumerate(frames):
+            for index, (found, _, _, body) in enumerate(frames):
                 if found == kind:
                     # What the host sends behind it is served once READY was said.
                     self.early = frames[index + 1 :]
@@ -151,12 +105,12 @@ class Peer:
             if FAULT != "no-go":
                 self.next_control(GO)
         versions = [2, 3] if FAULT == "other-version" else [1, 1]
-        hello = {"protocol": versions, "sdk": "reference", "language": "python", "features": ["side_tables"]}
-        say(frame(HELLO, 0, hello))
+        say(frame(HELLO, 0, {"protocol": versions, "sdk": "reference", "language": "python", "features": FEATURES}))
         reads = ["endpoint.waiting", "endpoint.labels"]
         declared = {"type": TYPE, "points": ["score"], "reads": reads, "consumes": [], "produces": []}
         declared |= {"rowwise": True, "concurrency": 1, "state_versions": [1]}
-        ready = frame(READY, 0, {"types": [declared] * (2 if FAULT == "twice" else 1), "sdk": "reference"})
+        types = [*([declared] * (2 if FAULT == "twice" else 1)), *declarations()]
+        ready = frame(READY, 0, {"types": types, "sdk": "reference"})
         if FAULT == "hasty":
             say(ready)
         if FAULT == "whole-welcome":
@@ -178,8 +132,8 @@ class Peer:
     # -- service
 
     def serve(self):
-        for kind, stream, body in self.early:
-            self.on_control(kind, stream, body)
+        for kind, passed, stream, body in self.early:
+            self.on_control(kind, passed, stream, body, time.monotonic())
         while True:
             readable, _, _ = select.select([CALL_IN, CONTROL], [], [], 0.3 if self.later else None)
             if not readable:
@@ -188,7 +142,14 @@ class Peer:
                 if fd in readable:
                     self.read(fd)
             if self.leaving and not select.select([CALL_IN], [], [], 0)[0]:
-                os._exit(3 if FAULT == "exits-with-3" else 0)
+                self.leave()
+
+    def leave(self):
+        if self.flows and FAULT == "runs-for-ever":
+            return
+        for stream in self.flows:
+            say(error(stream, "CANCELLED", "the process goes"))
+        os._exit(3 if FAULT == "exits-with-3" else 0)
 
     def answer_later(self):
         for data in self.later:
@@ -196,16 +157,18 @@ class Peer:
         self.later = []
 
     def read(self, fd):
-        data = os.read(fd, 1 << 20)
+        data, passed = receive() if fd == CONTROL else (os.read(fd, 1 << 20), [])
+        if passed:
+            self.readers[fd].passed.append(passed)
         if not data:
             if FAULT == "outlives-host" and fd == CONTROL:
                 time.sleep(60)
             os._exit(0)
         received = time.monotonic()
         frames = list(self.readers[fd].feed(data))
-        for kind, stream, body in frames:
+        for kind, with_it, stream, body in frames:
             if fd == CONTROL:
-                self.on_control(kind, stream, body)
+                self.on_control(kind, with_it, stream, body, received)
             elif kind == REQ:
                 answered = self.call(stream, body, received)
                 if FAULT == "leaves-at-once" and len(frames) > 8:
@@ -224,27 +187,52 @@ class Peer:
             self.other = frame(RESP, 0, [None, bytes(12), []])
         self.cancelled.add(stream)
 
-    def on_control(self, kind, stream, body):
+    def on_control(self, kind, passed, stream, body, received):
+        if kind == REQ:
+            self.on_control_call(stream, passed, body, received)
+            return
+        for unused in passed if FAULT != "keeps-descriptors" else ():
+            os.close(unused)
         if kind == PING:
-            if FAULT == "one-thing-at-a-time" and self.exports:
-                return
-            token = body + 1 if FAULT == "other-token" else body
-            say(frame(PONG, 0, [token, {"in_flight": 0, "oldest_ms": 0, "rss_bytes": 0, "cpu_ms": 0}]))
+            self.on_ping(body)
         elif kind == GOAWAY:
             if FAULT == "leaves-at-once":
                 os._exit(0)
             if FAULT == "leaves-a-child":
                 self.leave_a_child()
             self.leaving = True
-        elif kind == REQ:
-            self.on_control_call(stream, body[0], body[7:])
-        elif kind == CANCEL and stream in self.exports and FAULT != "exports-on":
-            del self.exports[stream]
-            say(error(stream, "CANCELLED", "given up"))
+        elif kind == CANCEL:
+            self.on_control_cancel(stream)
         elif kind == CREDIT:
             self.on_credit(stream, body)
         elif kind in (DATA, END):
             self.on_data(kind, stream, body)
+
+    def on_ping(self, token):
+        if FAULT == "one-thing-at-a-time" and self.flows:
+            return
+        token = token + 1 if FAULT == "other-token" else token
+        say(frame(PONG, 0, [token, {"in_flight": 0, "oldest_ms": 0, "rss_bytes": 0, "cpu_ms": 0}]))
+
+    def on_control_cancel(self, stream):
+        flow = self.flows.get(stream)
+        if flow is not None and ("runs-on" if flow.result is None else "exports-on") != FAULT:
+            del self.flows[stream]
+            say(error(stream, "CANCELLED", "given up"))
+        elif FAULT == "answers-control-cancels":
+            say(error(stream, "CANCELLED", "as you like"))
+
+    def on_data_call(self, stream, method, args, *, late):
+        refused = refusal(stream, method, args[0], self.generation, self.handles)
+        if refused is not None:
+            say(refused)
+        elif method in (DISCOVER, WATCH):
+            self.flows[stream] = Flow(self.runs.data(method), unbound=FAULT == "no-run-credit")
+            self.pump(stream)
+        elif late and FAULT != "late-data":
+            say(error(stream, "DEADLINE_EXCEEDED", "late"))
+        else:
+            say(answer(stream, method, args))
 
     def leave_a_child(self):
         """It holds the call link until the host closes its end, and is in no group that a host would kill."""
@@ -258,7 +246,17 @@ class Peer:
         os.close(write_end)
         select.select([read_end], [], [])
 
-    def on_control_call(self, stream, method, args):
+    def on_control_call(self, stream, passed, body, received):
+        method, deadline_us, args = body[0], body[1], body[7:]
+        if POLL_EXTRACT <= method <= POLL:
+            self.on_data_call(stream, method, args, late=time.monotonic() - received >= deadline_us / 1e6)
+        elif method == SHARE:
+            self.memory.share(passed, *args)
+            say(frame(RESP, stream, None))
+        else:
+            self.on_slow_call(stream, method, args)
+
+    def on_slow_call(self, stream, method, args):
         if method == CONFIGURE:
             if FAULT == "prints":
                 os.write(CALL_OUT, b"configured\n")
@@ -268,7 +266,8 @@ class Peer:
         elif method == EXPORT:
             names = {name for name, _ in self.handles.values()}
             sections = [self.section(name) for name in sorted(names)]
-            self.exports[stream] = [b"".join(sections), STREAM_CREDIT, dict.fromkeys(names, "exported")]
+            refs = {"refs": dict.fromkeys(names, "exported")}
+            self.flows[stream] = Flow(b"".join(sections), refs, unbound=FAULT == "no-credit")
             self.pump(stream)
         elif method == IMPORT:
             self.imports[stream] = b""
@@ -285,24 +284,25 @@ class Peer:
         return b"".join(struct.pack(">I", len(record)) + record for record in records)
 
     def pump(self, stream):
-        data, credit, names = self.exports[stream]
-        while data and (FAULT == "no-credit" or min(credit, self.link_credit) > 0):
-            piece = data[: PIECE if FAULT == "no-credit" else min(PIECE, credit, self.link_credit)]
+        flow = self.flows[stream]
+        while flow.data and (flow.unbound or min(flow.credit, self.link_credit) > 0):
+            room = PIECE if flow.unbound else min(PIECE, flow.credit, self.link_credit)
+            piece, flow.data = flow.data[:room], flow.data[room:]
+            flow.credit -= len(piece)
+            self.link_credit -= len(piece)
             say(frame(DATA, stream, piece))
-            data, credit, self.link_credit = data[len(piece) :], credit - len(piece), self.link_credit - len(piece)
-        self.exports[stream] = [data, credit, names]
-        if not data:
-            del self.exports[stream]
+        if not flow.data and flow.result is not None:
+            del self.flows[stream]
             if FAULT != "no-end":
                 say(frame(END, stream, None))
-            say(frame(RESP, stream, {"refs": names}))
+            say(frame(RESP, stream, flow.result))
 
     def on_credit(self, stream, count):
         if stream == 0:
             self.link_credit += count
-        elif stream in self.exports:
-            self.exports[stream][1] += count
-        for waiting in list(self.exports):
+        elif stream in self.flows:
+            self.flows[stream].credit += count
+        for waiting in list(self.flows):
             self.pump(waiting)
 
     def on_data(self, kind, stream, body):
@@ -327,7 +327,7 @@ class Peer:
     def configure(self, create, drop):
         good, errors = {}, []
         for entry in create:
-            if entry["type"] == TYPE or FAULT == "makes-anything":
+            if entry["type"] in (TYPE, *TYPES) or FAULT == "makes-anything":
                 good[entry["handle"][1]] = (entry["name"], entry["type"])
             else:
                 errors.append({"handle": entry["handle"], "path": "", "message": "no such type"})
@@ -370,26 +370,35 @@ class Peer:
         self.tables = version, tables
         return True
 
-    def run(self, stream, steps, view, candidates, requests):
+    def missing(self, parts):
+        """Keep what a view brings; the name of what it leaves out and never brought."""
+        for key, value in parts.items():
+            if value is not None:
+                self.views[key] = value
+            elif key not in self.views and FAULT != "invents-views":
+                return key[0]
+        return ""
+
+    def run(self, stream, steps, view, candidates, requests, *region):
         ((_, (generation, number)),) = steps
         if generation != self.generation and FAULT != "any-generation":
             return error(stream, "STALE_HANDLE", "of another generation")
         if number not in self.handles and FAULT != "any-handle":
             return error(stream, "STALE_HANDLE", "not configured")
-        epoch, rows, membership, ids, columns, *more = view
-        for name, value in (("ids", ids), ("columns", columns)):
-            key = (name, membership, epoch if name == "columns" else 0)
-            if value is not None:
-                self.views[key] = value
-            elif key not in self.views and FAULT != "invents-views":
-                return error(stream, "UNAVAILABLE", f"send the {name}", details={"missing": name})
-        if not self.holds_tables(*more[1]):
-            return error(stream, "UNAVAILABLE", "send the tables", details={"missing": "tables"})
+        epoch, rows, membership, ids, columns, areas, tables = view
+        if areas is not None:
+            columns = self.memory.columns(areas, rows)
+        missing = "columns" if areas is not None and columns is None else ""
+        missing = missing or self.missing({("ids", membership): ids, ("columns", membership, epoch): columns})
+        missing = missing or ("" if self.holds_tables(*tables) else "tables")
+        if missing:
+            return error(stream, "UNAVAILABLE", f"send the {missing}", details={"missing": missing})
         size = requests[0]
         if FAULT == "one-mask" and candidates is not None and len(candidates) > (rows + 7) // 8:
             return error(stream, "PLUGIN_ERROR", "one row of mask, please")
         length = 4 * size * rows - (4 if FAULT == "short" and size > 1 else 0)
-        return frame(RESP, stream, [None, struct.pack("<f", 0.5) * (length // 4), []])
+        scores = struct.pack("<f", 0.5) * (length // 4)
+        return frame(RESP, stream, [None, self.memory.write(scores, region), []])
 
 
 if FAULT == "ignores-sigterm":

@@ -69,6 +69,30 @@ FAULTS = {
     "streams.import": ("forgets-state", "says None of the state"),
     "streams.cold": ("dies-of-state", "no answer to call|link ended|closed its"),
     "streams.over": ("dies-of-data", "link ended|closed its"),
+    "data.declared": ("odd-payload", "answers extract and declares payload 'pages'"),
+    "data.extract": ("undeclared", "attribute 'other', and the type declares depth, engine"),
+    "data.events": ("flat-events", "endpoint 'seen': expected a map of attributes, found int"),
+    "data.notify": ("half-events", "the event has no object"),
+    "data.poll": ("other-payload", "int as text"),
+    "data.handles": ("any-data-generation", r"extract with handle \[8, 1\] was served"),
+    "data.dropped": ("keeps-dropped", "was served"),
+    "data.late": ("late-data", "was not refused"),
+    "data.cancel": ("answers-control-cancels", "which was answered or never made"),
+    "discover.records": ("adds", r"no upsert of its kind, delete of a name, or ready: \['add'"),
+    "watch.records": ("other-objects", "no upsert of its kind"),
+    "runs.credit": ("no-run-credit", "bytes of data, the credit is"),
+    "runs.ready": ("never-ready", "did not say ready within 2 s"),
+    "runs.beside": ("one-thing-at-a-time", "nothing came on the control link"),
+    "runs.cancel": ("runs-on", "had no answer after 1 s"),
+    "runs.again": ("tells-once", "left out what it had told before: default/0, default/1,"),
+    "runs.goaway": ("runs-for-ever", "still runs"),
+    "share.columns": ("ignores-areas", "failed with UNAVAILABLE"),
+    "share.stamp": ("any-stamp", "a slot with another stamp was served"),
+    "share.drop": ("keeps-areas", "an area that was dropped was served"),
+    "share.scores": ("writes-beside", "wrote outside its region of 8 bytes at 64"),
+    "share.length": ("any-length", "expected 8 bytes of scores in the answer, found 12"),
+    "share.flag": ("any-flag", "still open"),
+    "share.unused": ("keeps-descriptors", "is still open"),
     "stop.drain": ("leaves-at-once", "no answer to call"),
     "stop.idle": ("exits-with-3", "expected exit status 0, found exit code 3"),
     "stop.eof": ("outlives-host", "still runs"),
@@ -78,6 +102,9 @@ FAULTS = {
 """Rule → the reference peer's arguments, and what the rule must say of it."""
 
 STATE_RULES = {"streams.export", "streams.control", "streams.cancel", "streams.import", "streams.cold"}
+DATA_RULES = {rule.id for rule in RULES if rule.id.startswith(("data.", "discover.", "watch.", "runs."))}
+HOT_RULES = {"calls.candidates", "calls.missing", *(rule.id for rule in RULES if rule.id.startswith("handles."))}
+MEMORY_RULES = {rule.id for rule in RULES if rule.id.startswith("share.")}
 
 Judge = Callable[..., Awaitable[list[Result]]]
 
@@ -97,7 +124,10 @@ async def test_first_party_plugins_keep_every_rule(
     assert not told(results, Verdict.BROKEN)
     assert len(results) == len(RULES)
     # Only a type that hands its state over can be asked for it, and none of these reads side tables.
-    assert {result.rule for result in results if result.verdict is Verdict.SKIPPED} <= {*STATE_RULES, "calls.tables"}
+    allowed = {*STATE_RULES, *DATA_RULES, *MEMORY_RULES, "calls.tables"} - {"share.flag", "share.unused"}
+    if tool.get("data_types"):
+        allowed = (allowed | HOT_RULES) - {"data.declared"}
+    assert {result.rule for result in results if result.verdict is Verdict.SKIPPED} <= allowed
 
 
 PLUGIN_WITH_STATE = """
@@ -126,6 +156,72 @@ async def test_the_sdk_sends_two_megabytes_of_state_as_credit_allows(
     (tmp_path / "large_state.py").write_text(PLUGIN_WITH_STATE)
     results = await judge(from_source(tmp_path, "large_state:plugin"), *STATE_RULES, "streams.over", "calls.tables")
     assert not told(results, Verdict.BROKEN, Verdict.SKIPPED)
+
+
+PLUGIN_WITH_DATA = """
+from hotbay_sdk import (
+    Discovery, EventExtractor, Extractor, NotificationSource, Plugin, PollingSource, Scorer, WatchSource,
+)
+
+plugin = Plugin("whole-data-layer")
+
+@plugin.type("waiting", reads=["endpoint.waiting", "endpoint.kv_capacity_tokens", "attribute.depth"])
+class Waiting(Scorer):
+    def score(self, request, endpoint):
+        return 1.0 / (1.0 + endpoint.waiting)
+
+@plugin.type("polled", payload="metrics", families=["depth"], attributes={"depth": "f32", "all": "value"})
+class Polled(Extractor):
+    def extract(self, payload, endpoint):
+        return {"depth": payload["depth"][0][1], "all": [endpoint["id"]]} if payload else {"depth": None}
+
+@plugin.type("told", payload="endpoint", attributes={"number": "i64"}, concurrency=4)
+class Told(EventExtractor):
+    def extract(self, event):
+        return {event["endpoint"]["id"]: {"number": event["number"]}}
+
+@plugin.type("labelling", payload="object:apps/v1/Deployment")
+class Labelling(NotificationSource):
+    def notify(self, event):
+        return event if event["type"] == "add_or_update" else None
+
+class Teller:
+    def tell(self, notifier, things):
+        for thing in things:
+            notifier.upsert(thing)
+        notifier.ready()
+        while not notifier.wait(60.0):
+            pass
+
+@plugin.type("finding")
+class Finding(Discovery, Teller):
+    def discover(self, notifier):
+        labels = {"filler": "x" * 200}
+        self.tell(notifier, ({"id": f"default/{n}", "address": "10.0.0.1", "port": n, "labels": labels} for n in range(1, 900)))
+
+@plugin.type("watching", payload="object:/v1/Pod")
+class Watching(WatchSource, Teller):
+    def watch(self, notifier):
+        filler = {"text": "x" * 200}
+        self.tell(notifier, (
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod-{n}"}, "spec": filler} for n in range(900)
+        ))
+
+@plugin.type("polling", payload="models")
+class Polling(PollingSource):
+    def poll(self, endpoint):
+        return [{"id": endpoint["name"]}, {"id": "adapter", "parent": endpoint["name"]}]
+"""
+
+
+@pytest.mark.anyio
+async def test_the_sdk_keeps_the_rules_of_the_data_layer_and_of_shared_memory(
+    tmp_path: Path, from_source: Callable[[Path, str], LaunchSpec], judge: Judge
+) -> None:
+    (tmp_path / "whole_data_layer.py").write_text(PLUGIN_WITH_DATA)
+    results = await judge(from_source(tmp_path, "whole_data_layer:plugin"), *DATA_RULES, *MEMORY_RULES, patience=BRIEF)
+    assert not told(results, Verdict.BROKEN, Verdict.SKIPPED)
+    assert len(results) == len(DATA_RULES) + len(MEMORY_RULES)
 
 
 @pytest.mark.anyio

@@ -13,6 +13,7 @@ settings.load_profile("no deadline")
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 PROJECTS = ("standard", "prefix-cache")
 SAMPLES = (
+    "samples/file-sources",
     "samples/json-discovery",
     "samples/least-loaded/v1",
     "samples/least-loaded/v2",

@@ -1,4 +1,4 @@
-"""The samples of the data layer: what an extractor makes of pages, and what a discovery tells of its directory."""
+"""The samples of the data layer: what extractors make of data, and what discovery and sources tell of their directories."""
 
 import importlib.util
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hotbay_sdk import ParameterError
-from hotbay_sdk.testing import PluginHarness
+from hotbay_sdk.testing import PluginCallError, PluginHarness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-QUEUE, FILES = load("queue-time"), load("json-discovery")
+QUEUE, FILES, SOURCES = load("queue-time"), load("json-discovery"), load("file-sources")
 
 
 def page(*cumulative: float, edges: tuple[str, ...] = ("0.5", "1.0", "+Inf")) -> dict[str, object]:
@@ -165,3 +165,69 @@ def test_file_whose_name_is_no_text_is_nobody(tmp_path: Path) -> None:
     with open(bytes(tmp_path) + b"/\xff.json", "w") as file:  # noqa: PTH123 - a name that is no text
         file.write("{}")
     assert discover(tmp_path) == [["ready"]]
+
+
+# -- file-sources --------------------------------------------------------------------------------
+
+
+def note(name: str, **spec: object) -> dict[str, object]:
+    return {"apiVersion": "samples.hotbay/v1", "kind": "ServerNote", "metadata": {"name": name}, "spec": spec}
+
+
+def watch(folder: Path, *steps: Any) -> list[list[Any]]:
+    with PluginHarness(SOURCES.plugin) as harness:
+        harness.configure("w", "note-watch-source", {"path": str(folder)})
+        return harness.watch("w", steps)
+
+
+def test_notes_are_told_and_then_what_changes(tmp_path: Path) -> None:
+    write(tmp_path, "b", {"rank": 1})
+    write(tmp_path, "a", {"rank": 2})
+    (tmp_path / "notes.txt").write_text("no note")
+    told = watch(
+        tmp_path, lambda: write(tmp_path, "a", {"rank": 3}), lambda: (tmp_path / "b.json").unlink(), lambda: None
+    )
+    assert told == [
+        ["upsert", note("a", rank=2)],
+        ["upsert", note("b", rank=1)],
+        ["ready"],
+        ["upsert", note("a", rank=3)],
+        ["delete", "b"],
+    ]
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '{"a": "\\ud800"}', "[" * 10_000, '{"rank": 18446744073709551616}'])
+def test_note_that_cannot_be_read_ends_no_run_and_stays_as_it_was_told(tmp_path: Path, content: str) -> None:
+    write(tmp_path, "a", {"rank": 1})
+    told = watch(
+        tmp_path,
+        lambda: write(tmp_path, "a", content),
+        lambda: write(tmp_path, "b", content),
+        lambda: write(tmp_path, "a", {"rank": 2}),
+    )
+    assert told == [["upsert", note("a", rank=1)], ["ready"], ["upsert", note("a", rank=2)]]
+
+
+def test_directory_of_notes_that_cannot_be_listed_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    told = watch(folder, folder.mkdir, lambda: write(folder, "a", {}), lambda: folder.rename(tmp_path / "away"))
+    assert told == [["ready"], ["upsert", note("a")]]
+
+
+def test_note_is_an_attribute_of_its_server_until_it_goes() -> None:
+    event = {"type": "add_or_update", "kind": "samples.hotbay/v1/ServerNote", "key": "a", "object": note("a", rank=7)}
+    with PluginHarness(SOURCES.plugin) as harness:
+        harness.configure("n", "note-extractor")
+        assert harness.event_extract("n", event) == {"default/a": {"note_rank": 7, "note_text": None}}
+        found = harness.event_extract("n", {**event, "type": "delete"})
+        assert found == {"default/a": {"note_rank": None, "note_text": None}}
+
+
+def test_status_is_the_file_of_the_endpoint(tmp_path: Path) -> None:
+    write(tmp_path, "a", {"load": 0.5})
+    with PluginHarness(SOURCES.plugin) as harness:
+        harness.configure("s", "status-source", {"path": str(tmp_path)})
+        harness.configure("e", "status-extractor")
+        assert harness.extract("e", harness.poll("s")) == {"status_load": 0.5}
+        with pytest.raises(PluginCallError, match="FileNotFoundError"):
+            harness.poll("s", {"name": "b"})

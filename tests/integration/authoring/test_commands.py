@@ -1,6 +1,7 @@
 """An author's way, as commands: a new project is called, judged and packed as it is; what fails says why and where."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,6 +85,39 @@ def test_a_new_project_keeps_the_protocol(new_project: Callable[[str], Path]) ->
     assert finished.stdout.count("\nok ") == 3
 
 
+def test_a_discovery_is_heard_until_it_is_ready_and_on_when_it_is_followed(
+    new_project: Callable[[str], Path], tmp_path: Path
+) -> None:
+    project = new_project("discovery")
+    (tmp_path / "a.txt").write_text("10.0.0.1:8000")
+    (tmp_path / "parameters.yaml").write_text(f"{{folder: {tmp_path}, interval_s: 0.05}}")
+    given = ("call", project.name, "--parameters", str(tmp_path / "parameters.yaml"))
+    finished = hotbay(*given, cwd=project)
+    assert finished.returncode == 0, finished.stderr
+    first, ready = finished.stdout.splitlines()
+    assert first == "upsert    default/a  10.0.0.1:8000"
+    assert ready.startswith("ready     1 endpoint after ")
+    command = [HOTBAY, *given, "--follow"]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline().rstrip() == first
+        assert following.stdout.readline().startswith("ready ")
+        (tmp_path / "a.txt").unlink()
+        assert following.stdout.readline().rstrip() == "delete    default/a"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(TIMEOUT_S) == 0
+
+
+def test_a_discovery_that_names_what_no_host_takes_says_so(new_project: Callable[[str], Path], tmp_path: Path) -> None:
+    project = new_project("discovery")
+    (tmp_path / "a.txt").write_text("0.0.0.0:8000")
+    (tmp_path / "parameters.yaml").write_text(f"{{folder: {tmp_path}}}")
+    finished = hotbay("call", project.name, "--parameters", str(tmp_path / "parameters.yaml"), cwd=project)
+    assert finished.returncode == 1
+    assert "refused   default/a  address: expected no unspecified" in finished.stdout
+    assert "  what to do: have the plugin name the address" in finished.stdout
+
+
 def test_an_extractor_is_called_with_a_payload_and_says_so(new_project: Callable[[str], Path]) -> None:
     project = new_project("extractor")
     finished = hotbay("call", project.name, cwd=project)
@@ -126,6 +160,75 @@ def test_an_extractor_of_events_is_told_of_each_object_and_what_a_host_would_ref
     page = json.loads(finished.stdout)
     assert page["results"] == [{"n/a": {"rank": 1}}, None]
     assert [(error["request"], error["error"][:10]) for error in page["errors"]] == [(1, "BAD_RESULT")]
+
+
+SOURCES = """
+from hotbay_sdk import NotificationSource, Plugin, PollingSource
+
+plugin = Plugin("sample")
+
+@plugin.type("sample-scorer", payload="object:/v1/Pod")
+class Ranked(NotificationSource):
+    def notify(self, event):
+        return event if event["object"]["spec"]["rank"] > 1 else None
+
+@plugin.type("sample-poller", payload="json")
+class Asking(PollingSource):
+    def poll(self, endpoint):
+        return {"asked": endpoint["address"]}
+"""
+POOL = "endpoints:\n- {name: a, address: 10.0.0.1, port: 8000}\n"
+
+
+def test_a_source_gives_events_back_and_who_polls_is_given_endpoints(packages: Any, tmp_path: Path) -> None:
+    packages.make(tmp_path / "sources", SOURCES, types=("sample-scorer", "sample-poller"))
+    (tmp_path / "pods.yaml").write_text(PODS)
+    (tmp_path / "pool.yaml").write_text(POOL)
+    finished = hotbay("call", "sample-scorer", "--package", "sources", "--payload", "pods.yaml", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert "event 0: the event as it goes on\n  dropped\n" in finished.stdout
+    assert (
+        'event 1: the event as it goes on\n  type: "add_or_update"\n  kind: "/v1/Pod"\n  key: "n/b"\n'
+        in finished.stdout
+    )
+    finished = hotbay("call", "sample-poller", "--package", "sources", cwd=tmp_path)
+    assert "Give --payload FILE: endpoints, by the form of an endpoint file" in finished.stderr
+    finished = hotbay("call", "sample-poller", "--package", "sources", "--payload", "pool.yaml", cwd=tmp_path)
+    assert finished.stdout.startswith('endpoint 0: payload\n  asked: "10.0.0.1"\n')
+
+
+KINDS = """
+import math
+from hotbay_sdk import Extractor, Plugin, Scorer
+
+plugin = Plugin("sample")
+
+@plugin.type("sample-maker", payload="json", attributes={"temperature": "f32", "slots": "i64"})
+class Maker(Extractor):
+    def extract(self, payload, endpoint):
+        return {}
+
+@plugin.type("sample-scorer", reads=["attribute.temperature", "attribute.slots"])
+class Reader(Scorer):
+    def score(self, request, endpoint):
+        unknown = math.isnan(endpoint.column("attribute.temperature")), endpoint.column("attribute.slots") == -1
+        return 1.0 if all(unknown) else 0.5 if any(unknown) else 0.0
+"""
+
+
+def test_attributes_are_of_the_kind_that_another_type_of_the_package_declares(packages: Any, tmp_path: Path) -> None:
+    packages.make(tmp_path / "kinds", KINDS, types=("sample-maker", "sample-scorer"))
+    given = tmp_path / "endpoints.yaml"
+    called = ("call", "sample-scorer", "--package", "kinds", "--endpoints", given.name, "-o", "json")
+    given.write_text("a: {attribute.temperature: 41, attribute.slots: 3}\nb: {}\n")
+    finished = hotbay(*called, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["results"] == [{"a": 0.0, "b": 1.0}]
+    given.write_text("a: {attribute.slots: 1.5}\n")
+    finished = hotbay(*called, cwd=tmp_path)
+    assert finished.returncode == 78
+    assert "endpoints.yaml:1:22" in finished.stderr
+    assert "a count is a whole number" in finished.stderr
 
 
 @pytest.fixture

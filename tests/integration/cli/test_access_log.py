@@ -29,5 +29,5 @@ def test_request_lines_come_as_configured(tmp_path, access):
             said = process.stderr.read()
         finally:
             process.kill()
-    assert " app: draining" in said
+    assert " serving: draining" in said
     assert (" access: request id=" in said) is (access == "true")

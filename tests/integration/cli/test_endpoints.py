@@ -17,15 +17,54 @@ def test_table_says_what_keeps_requests_away(bay, hotbay):
         "endpoint url state healthy why weight slow start waiting running kv usage in flight age engine scrape errors"
     )
     first, second = lines[1].split(), lines[2].split()
-    assert first[:5] == ["default/a", "http://10.0.0.1:8000", "ejected", "0.0", "unreachable"]
+    assert first[:5] == ["default/a", "http://10.0.0.1:8000", "ejected", "0", "unreachable,"]
     assert first[-3:] == ["s", "vllm", "7"]
-    assert second[2:6] == ["cordoned", UNKNOWN, "errors", "(kept)"]
-    assert lines[3:] == [
-        "default/a: 7 scrapes failed, the last one: connect",
+    assert second[2:6] == ["cordoned", UNKNOWN, "errors", "0.5"]
+    assert lines[3:9] == [
+        "2 endpoints: 1 cordoned, 1 ejected",
+        "default/a: the last scrape failed: connect",
         "default/a: its metrics page: missing kv_usage (x)",
         "default/b: label hotbay.dev/weight: no",
+        "default/b: cordoned, as me said: `hotbay endpoints uncordon` with its ID ends it",
         "default/gone is not there; when it comes: cordoned, weight 0.5, as me said",
     ]
+    assert [line.partition(":")[0] for line in lines[9:]] == [
+        "cordoned", "ejected", "unreachable", "errors", "scrapes fail", "slow start",
+    ]  # fmt: skip
+
+
+def test_labels_choose_what_is_shown(bay, hotbay):
+    page = bay.operations.pages["endpoints"]
+    for selector, chosen in (("zone=x", [0]), ("!zone", [1]), ("zone", [0]), ("zone!=y", [0, 1]), ("zone=y", [])):
+        ended = hotbay("endpoints", "-l", selector, "--socket", bay.socket, "-o", "json")
+        assert json.loads(ended.out) == {
+            "endpoints": [page["endpoints"][n] for n in chosen],
+            "leaving": [],
+            "absent": [],
+        }
+    text = hotbay("endpoints", "-l", "zone=x", "--socket", bay.socket).out
+    assert "1 endpoint: 1 ejected" in text
+    assert "default/b" not in text
+    assert "default/gone" not in text
+    nothing = hotbay("endpoints", "-l", "zone=y", "--socket", bay.socket)
+    assert (nothing.code, nothing.out.partition(";")[0]) == (0, "no endpoint has labels that match 'zone=y'")
+
+
+def test_what_is_no_selector_asks_nobody(bay, hotbay):
+    ended = hotbay("endpoints", "-l", "zone=", "--socket", bay.socket)
+    assert ended.code == 0
+    ended = hotbay("endpoints", "-l", "=x", "--socket", bay.socket)
+    assert (ended.code, ended.out) == (78, "")
+    assert "expected KEY=VALUE" in ended.err
+    assert len(bay.operations.calls) == 1
+
+
+@pytest.mark.parametrize("before", [["-l", "zone=a"], ["--watch"], ["--socket", "/nowhere"], ["-o", "json"]])
+def test_option_before_a_command_is_refused_and_not_passed_over(bay, hotbay, before):
+    ended = hotbay("endpoints", *before, "cordon", "a", "--socket", bay.socket)
+    assert (ended.code, ended.out) == (2, "")
+    assert "behind cordon" in ended.err
+    assert bay.operations.calls == []
 
 
 def test_json_is_what_the_host_said(bay, hotbay):
@@ -68,8 +107,11 @@ def test_refusal_names_the_next_step(bay, hotbay):
     assert (ended.code, ended.err) == (78, "error: UNKNOWN_ENDPOINT: no endpoint has the id 'x'. did you mean a?\n")
 
 
-def look(**in_flight: int) -> dict[str, object]:
-    return {"endpoints": [{"id": f"default/{name}", "in_flight": count} for name, count in in_flight.items()]}
+def look(leaving: dict[str, int] | None = None, **in_flight: int) -> dict[str, object]:
+    def rows(counts: dict[str, int]) -> list[dict[str, object]]:
+        return [{"id": f"default/{name}", "in_flight": count} for name, count in counts.items()]
+
+    return {"endpoints": rows(in_flight), "leaving": rows(leaving or {})}
 
 
 @pytest.fixture
@@ -89,6 +131,18 @@ def test_drain_waits_until_nothing_is_in_flight_and_says_what_is(draining, hotba
         "drained: default/a, default/b",
     ]
     assert draining.operations.calls[0] == ("cordon", ("a", "b"), None)
+
+
+def test_drain_waits_for_what_an_endpoint_that_is_removed_meanwhile_works_on(draining, hotbay):
+    draining.endpoints.looks = [look(a=2, b=1), look({"a": 2}, b=0), look({"a": 1}), look()]
+    ended = hotbay("endpoints", "drain", "a", "b", "--socket", draining.socket)
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        "cordoned; still in flight: default/a 2, default/b 1",
+        "cordoned; still in flight: default/a 2",
+        "cordoned; still in flight: default/a 1",
+        "drained: default/a, default/b",
+    ]
 
 
 def test_drain_of_an_endpoint_that_is_gone_is_over(draining, hotbay):

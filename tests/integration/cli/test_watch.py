@@ -58,7 +58,7 @@ def test_interrupt_while_waiting_ends_quietly(page):
 def test_terminal_gets_a_picture_with_a_bar(page, monkeypatch):
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=120, color_system=None)
-    monkeypatch.setattr("hotbay.cli.status.Screen", lambda: console)
+    monkeypatch.setattr("hotbay.cli.watching.Screen", lambda: console)
     streams = [page], [NoHostError("nobody answers")], [page, KeyboardInterrupt()]
     watch_status(Interrupting(*streams), as_json=False, wait=lambda s: None)
     said = file.getvalue()

@@ -1,11 +1,13 @@
 """HTTP service discovery against a web server whose answers a test changes; and one document that Prometheus reads, too."""
 
 import asyncio
+import base64
+import logging
 import shutil
 import ssl
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import anyio
 import orjson
 import pytest
 from hotbay.config.data_parameters import Tls
+from hotbay.config.discovery_fields import Credentials
 from hotbay.config.discovery_parameters import HttpSdDiscovery
 from hotbay.datalayer.discovery import http_sd
 from hotbay.datalayer.discovery.discovery import Discovery
@@ -22,6 +25,7 @@ from hotbay.datalayer.discovery.http_sd import MAX_BODY_BYTES
 from hotbay.datalayer.discovery.plans import discovery_plan
 from hotbay.datalayer.discovery.service_documents import read_service_document
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, Upsert
+from hotbay.datalayer.fetching.credentials import MAX_SECRET_BYTES
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError
 from hotbay.observe.background import Background
@@ -47,8 +51,16 @@ def groups(*targets: str, **labels: str) -> bytes:
 class Pool:
     """A store that an HTTP service discovery fills."""
 
-    def __init__(self, url: str, *, timeout_s: float = 10.0, tls: Tls | None = None, directory: Path = Path()) -> None:
-        parameters = HttpSdDiscovery(url, INTERVAL_S, timeout_s, "default", tls or Tls())
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 10.0,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
+        directory: Path = Path(),
+    ) -> None:
+        parameters = HttpSdDiscovery(url, INTERVAL_S, timeout_s, "default", tls or Tls(), credentials)
         self.store = EndpointStore()
         plan = discovery_plan("d", parameters, directory)
         self.discovery = Discovery(self.store, plans=[plan], background=Background(), draw=lambda: 0.0)
@@ -148,12 +160,16 @@ async def test_a_document_that_has_not_changed_is_not_sent_again(server: Any, po
         assert b'\r\nif-none-match: "v2"\r\n' in server.requests[-1].lower()
 
 
+MOVED = b"http://secret:secret@other/x?token=secret"
+
+
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
         (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "expected 200, found 503"),
         (b"HTTP/1.1 304 Not Modified\r\n\r\n", "expected 200, found 304"),
-        (b"HTTP/1.1 302 Found\r\nLocation: http://other/\r\nContent-Length: 0\r\n\r\n", "configure http://other/"),
+        (b"HTTP/1.1 302 Found\r\nLocation: " + MOVED + b"\r\nContent-Length: 0\r\n\r\n", "configure http://other/x if"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://[secret\r\nContent-Length: 0\r\n\r\n", "configure what it names if"),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n[]", "content encoding"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[]", "/targets: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "no JSON"),
@@ -161,7 +177,7 @@ async def test_a_document_that_has_not_changed_is_not_sent_again(server: Any, po
         (b"nonsense\r\n\r\n", "/targets: "),
         (b"", "/targets: "),
     ],
-    ids=["503", "304", "redirect", "gzip", "cut", "html", "object", "no-http", "closed"],
+    ids=["503", "304", "redirect", "no-url", "gzip", "cut", "html", "object", "no-http", "closed"],
 )
 async def test_what_is_no_document_keeps_what_was_there_and_is_told(
     server: Any, pool: Pool, answer: bytes, told: str
@@ -226,7 +242,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for 127.0.0.1 that nobody trusts, with its key in the same file; it may stand for a client, too."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    made = tmp_path_factory.mktemp("tls") / "both.pem"
+    return make_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
+
+
+def make_certificate(made: Path) -> Path:
+    """Write a certificate for 127.0.0.1 and its key."""
     command = [
         "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-out", str(made), "-keyout", f"{made}.key",
@@ -234,6 +254,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     made.write_text(made.read_text() + Path(f"{made}.key").read_text())
     return made
+
+
+def other_certificate(folder: Path) -> Path:
+    """Another one of the same form."""
+    return make_certificate(folder / "other.pem")
 
 
 @pytest.fixture
@@ -271,6 +296,133 @@ async def test_a_certificate_that_is_not_there_is_refused_before_anything_runs(t
     pool = Pool("https://127.0.0.1:1/targets", directory=tmp_path, tls=Tls(ca_cert_path="ca.pem"))
     with pytest.raises(InputError, match=r"ca\.pem"):
         await pool.discovery.check()
+
+
+async def test_an_authority_that_changes_counts_at_the_next_look_and_a_bad_file_is_told(
+    secure_port: int, certificate: Path, tmp_path: Path, server: Any
+) -> None:
+    both, ca = tmp_path / "both.pem", tmp_path / "ca.pem"
+    for file in (both, ca):
+        shutil.copy(certificate, file)
+    tls = Tls(False, ca.name, both.name, both.name)
+    pool = Pool(f"https://127.0.0.1:{secure_port}/targets", directory=tmp_path, tls=tls)
+    async with pool.running():
+        ca.write_text("no certificate\n")
+        await pool.complains("ca.pem")
+        server.respond = server.page(groups("b:1"))
+        await pool.until(lambda: pool.names == ["b:1"])
+        # Good again, and not what the server has.
+        shutil.copy(other_certificate(tmp_path), ca)
+        await pool.complains("CERTIFICATE_VERIFY_FAILED")
+        assert not any("ca.pem" in str(problem) for problem in pool.discovery.problems)
+        shutil.copy(certificate, ca)
+        server.respond = server.page(groups("c:1"))
+        await pool.until(lambda: pool.names == ["c:1"])
+        assert pool.discovery.problems == ()
+
+
+# -- credentials -------------------------------------------------------------------------------------
+
+
+def shown(server: Any) -> list[str]:
+    """What the requests showed, one after the other and each once."""
+    found: list[str] = []
+    for request in server.requests:
+        lines = [
+            line.partition(b": ")[2].decode()
+            for line in request.split(b"\r\n")
+            if line[:14].lower() == b"authorization:"
+        ]
+        if lines != found[-1:]:
+            found += lines or [""]
+    return found
+
+
+async def test_a_token_is_read_again_for_each_request_and_is_in_no_log(
+    server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    (tmp_path / "token").write_text("s3cret-1\n")
+    server.respond = server.page(groups("a:1"))
+    pool = Pool(
+        f"http://127.0.0.1:{server.port}/targets", credentials=Credentials("Bearer", "token"), directory=tmp_path
+    )
+    await pool.discovery.check()
+    async with pool.running():
+        (tmp_path / "new").write_text("s3cret-2")
+        (tmp_path / "new").rename(tmp_path / "token")
+        await server.answered(2)
+        server.respond = server.raw(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        await pool.complains("expected 200, found 401")
+        assert "`authorization` or `basicAuth`" in str(pool.discovery.problems)
+    assert shown(server) == ["Bearer s3cret-1", "Bearer s3cret-2"]
+    assert "s3cret" not in caplog.text + str(pool.discovery.problems)
+
+
+async def test_a_user_shows_a_password(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("pass wörd\n")
+    server.respond = server.page(groups("a:1"))
+    credentials = Credentials("Basic", "password", "me")
+    pool = Pool(f"http://127.0.0.1:{server.port}/targets", credentials=credentials, directory=tmp_path)
+    async with pool.running():
+        assert pool.names == ["a:1"]
+    assert shown(server) == [f"Basic {base64.b64encode('me:pass wörd'.encode()).decode()}"]
+
+
+async def test_credentials_do_not_follow_a_redirect(
+    server: Any, start_server: Callable[[], Awaitable[Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("s3cret")
+    elsewhere = await start_server()
+    elsewhere.respond = elsewhere.page(groups("b:1"))
+    server.respond = server.raw(
+        b"HTTP/1.1 307 Moved\r\nContent-Length: 0\r\nLocation: http://127.0.0.1:%d/targets\r\n\r\n" % elsewhere.port
+    )
+    pool = Pool(
+        f"http://127.0.0.1:{server.port}/targets", credentials=Credentials("Bearer", "token"), directory=tmp_path
+    )
+    async with pool.running(ready=False):
+        await pool.complains("redirects are not followed")
+        await server.answered(1)
+    assert (elsewhere.connections, pool.names) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "No such file"),
+        (b"", "nothing"),
+        (b" \n", "nothing"),
+        (b"s3cret\nInjected: header\n", "several lines"),
+        (b"s3cret\x7f", "cannot be printed"),
+        ("s3crét".encode(), "other characters"),
+        (b"\xff s3cret", "no UTF-8"),
+        (b"s3cret" + b"x" * MAX_SECRET_BYTES, f"at most {MAX_SECRET_BYTES} bytes"),
+    ],
+    ids=["none", "empty", "blank", "lines", "control", "accent", "binary", "long"],
+)
+async def test_a_file_without_a_secret_is_told_with_its_name_and_nobody_is_asked(
+    server: Any, tmp_path: Path, content: bytes | None, told: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"x" * MAX_SECRET_BYTES)
+    server.respond = server.page(groups("a:1"))
+    pool = Pool(
+        f"http://127.0.0.1:{server.port}/targets", credentials=Credentials("Bearer", "token"), directory=tmp_path
+    )
+    async with pool.running():
+        file.unlink() if content is None else file.write_bytes(content)
+        await pool.complains(told)
+        (problem,) = pool.discovery.problems
+        assert problem.place is not None
+        assert (problem.place.file, pool.names) == (str(file), ["a:1"])
+        assert "s3cr" not in str(problem)
+        with pytest.raises(InputError, match=told):
+            await pool.discovery.check()
+        file.write_bytes(b"good")
+        server.respond = server.page(groups("b:1"))
+        await pool.until(lambda: pool.names == ["b:1"])
+    assert shown(server) == [f"Bearer {'x' * MAX_SECRET_BYTES}", "Bearer good"]
 
 
 # -- a foreign reader --------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """Scraping real servers into a store."""
 
 import asyncio
+import contextlib
 import dataclasses
+import gzip
 import logging
 import math
 import time
@@ -16,6 +18,8 @@ from hotbay.datalayer.scraping.collectors import ScrapeCollectors
 from hotbay.datalayer.scraping.in_loop import Scraper
 from hotbay.datalayer.scraping.metrics_source import MIN_INTERVAL_S, MetricsPoller
 from hotbay.datalayer.scraping.records import ScrapeRecords, log_widened
+from hotbay.datalayer.scraping.schedule import MOST_SHARE
+from hotbay.datalayer.source import SourceError
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
 
@@ -319,3 +323,29 @@ async def test_page_is_fetched_from_the_path_and_port_that_are_given(server):
     async with scraping(store, path="/other", port=server.port):
         await store.until(lambda: bool(store.writes))
     assert server.requests[0].startswith(b"GET /other HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % server.port)
+
+
+GOOD = b"vllm:num_requests_waiting 1\nvllm:num_requests_running 2\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+DEAR = {
+    "chunks": CHUNKED + (b"40\r\n" + b"#" * 64 + b"\r\n") * 4000 + b"0\r\n\r\n",
+    "large": GOOD + b"# " + bytes(range(32, 127)) * 40_000 + b"\n",
+    "bomb": b"#" * (64 << 20),
+    "series": GOOD + b"".join(b'vllm:num_requests_waiting{a="%d"} 1\n' % number for number in range(4000)),
+}
+
+
+@pytest.mark.parametrize("kind", DEAR)
+async def test_all_that_an_answer_takes_counts_whether_a_page_comes_of_it_or_not(server, kind: str) -> None:
+    answer = server.raw(DEAR[kind])
+    if kind != "chunks":
+        answer = server.page(gzip.compress(DEAR[kind], 1), headers="Content-Encoding: gzip\r\n")
+    server.respond = answer
+    source, endpoint = MetricsPoller(), server.endpoint()
+    with anyio.fail_after(30):
+        for _ in range(2):
+            with contextlib.suppress(SourceError):
+                await source.poll(endpoint)
+    # More than one endpoint may take at the shortest interval: it is asked less often.
+    assert source.cost_s(endpoint.id) > MOST_SHARE * source.interval_s
+    source.close()

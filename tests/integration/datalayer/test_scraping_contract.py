@@ -116,6 +116,21 @@ def vllm(running: int) -> bytes:
     return VLLM.replace(old, old.replace(b"0.0", b"%d" % running))
 
 
+async def test_a_server_whose_answers_are_dear_is_asked_less_often_and_the_log_says_so(
+    server, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told()
+    told.store.upsert(server.endpoint())
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    server.respond = server.raw(chunked + b"1\r\n#\r\n" * 690_000 + b"0\r\n\r\n", keep=False)
+    async with scraping(make, told, MetricsPoller()) as one:
+        await told.until(lambda: "scrape_endpoint_widened endpoint=default/a" in caplog.text)
+        assert set(one.counts.errors) <= {"too_large"}
+        server.respond = server.page(vllm(3))
+        await told.until(lambda: told.metrics)
+    assert told.metrics[-1][1].running == 3
+
+
 async def test_pages_that_change_give_the_same_metrics_in_the_same_order(server, make: Make) -> None:
     told = Told()
     told.store.upsert(server.endpoint())

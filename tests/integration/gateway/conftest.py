@@ -13,12 +13,14 @@ from random import Random
 import orjson
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.health.patience import Awaited
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.seams import Look, as_decided
 from hotbay.observe.metrics import Metrics
+from hotbay.resolving.resolver import SYSTEM, Resolver
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
 
@@ -228,6 +230,7 @@ class RoundRobin:
         self.requests: list[InferenceRequest] = []
         self.cancelled: list[str] = []
         self.ends: list[tuple[str, bool, bool]] = []
+        self.sent_to: list[tuple[str, str]] = []
         self.rejection: Rejected | None = None
         self.held: asyncio.Queue[Callable[[Picked | Rejected], None]] | None = None
         self.chooses: Callable[[InferenceRequest], EndpointMetadata | Rejected | None] | None = None
@@ -245,6 +248,11 @@ class RoundRobin:
 
     def cancel(self, request: InferenceRequest) -> None:
         self.cancelled.append(request.id)
+
+    def sent(self, request: InferenceRequest, decision: Picked, endpoint_id: str) -> None:
+        told = (request.id, endpoint_id)
+        assert told not in self.sent_to, f"{told} was told twice"
+        self.sent_to.append(told)
 
     def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
         assert ttft_s is None or ttft_s >= 0
@@ -264,6 +272,8 @@ class CountingAttempts:
     def __init__(self) -> None:
         self.told: list[tuple[str, Attempt]] = []
         self.ttfts_s: list[float] = []
+        self.silences: list[tuple[Awaited, int, float]] = []
+        self._pieces: Counter[str] = Counter()
         self._begun = 0
         self._open: dict[int, str] = {}
         self._answered: dict[int, str] = {}
@@ -282,6 +292,18 @@ class CountingAttempts:
         self.told.append((endpoint_id, attempt))
         if ttft_s is not None:
             self.ttfts_s.append(ttft_s)
+
+    def silent(
+        self, endpoint_id: str, era: int, attempt: Attempt, pieces: int, awaited: Awaited, waited_s: float
+    ) -> None:
+        self.silences.append((awaited, pieces, waited_s))
+        self.ended(endpoint_id, era, attempt)
+
+    def heard(self, endpoint_id: str) -> None:
+        self._pieces[endpoint_id] += 1
+
+    def pieces(self, endpoint_id: str) -> int:
+        return self._pieces[endpoint_id]
 
     @property
     def open_count(self) -> int:
@@ -432,7 +454,7 @@ class Bay:
 
 
 @asynccontextmanager
-async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits) -> AsyncIterator[Bay]:
+async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits, resolver: Resolver) -> AsyncIterator[Bay]:
     async with AsyncExitStack() as stack:
         servers = [ModelServer(behaviour, f"s{number}") for number, behaviour in enumerate(behaviours)]
         for server in servers:
@@ -453,6 +475,7 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits) -> AsyncIter
             look=lambda one: bay.look(one),
             limits=limits,
             random=Random(1),
+            resolver=resolver,
         )
         address = await gateway.listen("127.0.0.1", 0)
         stack.push_async_callback(gateway.close)
@@ -472,9 +495,10 @@ async def start(anyio_backend: object) -> AsyncIterator[Callable[..., Awaitable[
     """Start a gateway in front of model servers with the given behaviours."""
     async with AsyncExitStack() as stack:
 
-        async def start_bay(*behaviours: Behaviour | str, limits: GatewayLimits | None = None) -> Bay:
-            return await stack.enter_async_context(
-                _bay(*(behaviours or ("openai",)), limits=limits or GatewayLimits(tick_s=0.02))
-            )
+        async def start_bay(
+            *behaviours: Behaviour | str, limits: GatewayLimits | None = None, resolver: Resolver = SYSTEM
+        ) -> Bay:
+            limits = limits or GatewayLimits(tick_s=0.02)
+            return await stack.enter_async_context(_bay(*(behaviours or ("openai",)), limits=limits, resolver=resolver))
 
         yield start_bay

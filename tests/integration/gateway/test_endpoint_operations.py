@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hotbay.datalayer.endpoint import EndpointState
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.datalayer.health.state import HealthLimits, Phase
 from hotbay.datalayer.health.watch import HealthWatch
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.anyio
 DEADLINE_S = 10.0
 STREAMS = 5
 T0 = 1000.0
+TWO_EJECT = HealthLimits(unreachable=2)
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Late:
     def __init__(self, router: Router) -> None:
         self.is_late = False
         self.decided: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
-        self.cancel, self.outcome = router.cancel, router.outcome
+        self.cancel, self.sent, self.outcome = router.cancel, router.sent, router.outcome
         self._router = router
 
     def decide(self, request, done) -> None:
@@ -73,10 +75,10 @@ async def site(start, tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
     """Start a site with a model server for each behaviour, of which the first `known` are discovered."""
     async with AsyncExitStack() as stack:
 
-        async def start_site(*behaviours: object, known: int | None = None) -> Site:
+        async def start_site(*behaviours: object, known: int | None = None, numbers: HealthLimits = TWO_EJECT) -> Site:
             bay = await start(*behaviours)
             store, metrics = EndpointStore(), Metrics()
-            health = HealthWatch(store, metrics, limits=lambda: HealthLimits(unreachable=2))
+            health = HealthWatch(store, metrics, limits=lambda: numbers)
             router = Router(store, metrics, seed=1, admission=health)
             router.publish(compile_plan(1, PlanInput((), (), {})))
             late = Late(router)
@@ -246,6 +248,112 @@ async def test_endpoint_that_refuses_is_ejected_unnoticed_by_clients_and_comes_b
     assert len(first.requests) == 1
     assert it.metrics.endpoint_probes.get("answered") == 1
     await first.stop()
+
+
+class Hung:
+    """A server that takes requests and sends no byte of a body, until `wakes`; `head`: of a stream it sends the head."""
+
+    def __init__(self, *, head: bool) -> None:
+        self.asked: asyncio.Queue[None] = asyncio.Queue()
+        self.wakes = False
+        self._head = head
+
+    async def __call__(self, request, stream) -> bool:
+        if self.wakes:
+            await stream.json({})
+            return True
+        if self._head:
+            await stream.begin_sse()
+        self.asked.put_nowait(None)
+        await stream.closed_by_peer()
+        return False
+
+
+async def given_up(site: Site, hung: Hung, name: str) -> None:
+    """A client that is sent to a server that hangs, and leaves."""
+    client = await site.connect()
+    await client.chat(stream=True)
+    async with asyncio.timeout(DEADLINE_S):
+        await hung.asked.get()
+        client.close()
+        while site.in_flight(name):  # noqa: ASYNC110 - gives way to the loop, sleeps no time
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("head", [False, True])
+async def test_server_that_hangs_is_ejected_by_the_clients_that_give_up_and_tried_by_few(site, head):
+    hung = Hung(head=head)
+    it = await site(hung, "openai", known=1, numbers=HealthLimits(unreachable=2, silent_s=0.0))
+    it.store.upsert(it.servers[1].endpoint)
+    it.store.override("default/s1", state=EndpointState.CORDONED, weight=None)
+    it.tick()
+    for _ in range(2):
+        await given_up(it, hung, "s0")
+    it.store.override("default/s1", state=None, weight=None)
+    it.tick()
+    it.tick()
+    page = await it.commands.endpoints()
+    assert [(row["phase"], row["why"]) for row in page["endpoints"]] == [("ejected", "silent"), ("admitted", None)]
+
+    async def answered() -> int:
+        client = await it.connect()
+        await client.chat()
+        return (await client.answer()).status
+
+    # One client finds out that it hangs still; the others are answered by the other server.
+    it.tick(30.0)
+    await given_up(it, hung, "s0")
+    it.tick()
+    for _ in range(50):
+        assert await answered() == 200
+        it.tick(1.0)
+    assert it.metrics.endpoint_probes.get("failed") == 1
+    assert len(it.servers[0].requests) == 3
+    hung.wakes = True
+    it.tick(10.0)
+    assert await answered() == 200
+    it.tick()
+    assert it.health.health("default/s0").phase is Phase.ADMITTED
+
+
+async def test_server_that_streams_to_others_is_not_ejected_by_clients_that_give_up(site):
+    class Busy:
+        """Its first stream goes on, chunk by chunk; who comes later waits."""
+
+        def __init__(self) -> None:
+            self.asked: asyncio.Queue[None] = asyncio.Queue()
+            self.more: asyncio.Queue[None] = asyncio.Queue()
+            self._streams = False
+
+        async def __call__(self, request, stream) -> bool:
+            if self._streams:
+                self.asked.put_nowait(None)
+                await stream.closed_by_peer()
+                return False
+            self._streams = True
+            await stream.begin_sse()
+            await stream.event("one")
+            while True:
+                await self.more.get()
+                await stream.event("more")
+
+    busy = Busy()
+    it = await site(busy, numbers=HealthLimits(unreachable=2, silent_s=0.0))
+    (first,) = await begun(it, 1)
+    for _ in range(5):
+        client = await it.connect()
+        await client.chat(stream=True)
+        async with asyncio.timeout(DEADLINE_S):
+            await busy.asked.get()
+        busy.more.put_nowait(None)
+        assert b"more" in await first.chunk()
+        client.close()
+        async with asyncio.timeout(DEADLINE_S):
+            while it.in_flight("s0") > 1:  # noqa: ASYNC110 - gives way to the loop, sleeps no time
+                await asyncio.sleep(0)
+    it.tick()
+    health = it.health.health("default/s0")
+    assert (health.phase, health.run, health.withheld) == (Phase.ADMITTED, 0, None)
 
 
 async def test_all_that_fail_go_on_being_asked(site):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.exchange import MAX_CANDIDATES
 from hotbay.scheduling.decision import Rejected
 
@@ -80,6 +81,7 @@ async def test_s20_endpoint_that_goes_while_it_is_dialled_gets_no_request(start)
     assert answer.headers["x-gateway-destination-endpoint"] == bay.servers[1].endpoint.authority
     assert bay.servers[0].requests == []
     assert (bay.ledger.starts, bay.ledger.ends) == (2, 2)
+    assert bay.attempts.told == [("default/s0", Attempt.UNUSED), ("default/s1", Attempt.ANSWERED)]
 
 
 async def test_s20_request_on_a_kept_connection_that_ended_is_not_sent_again_to_one_that_went(start):

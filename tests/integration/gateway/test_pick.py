@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.scheduling.decision import Rejected
 
@@ -29,6 +30,7 @@ async def test_pick_names_the_endpoint_and_is_settled_once(start):
     assert answer.headers["x-gateway-destination-endpoint"] == f"{first},{second}"
     assert bay.ledger.in_flight["default/s0"] == 1
     assert bay.servers[0].connects == 0
+    assert bay.router.sent_to == [(bay.router.requests[0].id, "default/s0")]
 
     await client.post(f"/pick/{pick['id']}/done", {"outcome": "client-disconnect"})
     assert (await client.answer()).status == 200
@@ -48,6 +50,28 @@ async def test_pick_that_nobody_settles_expires_and_is_counted(start):
     await bay.until(lambda: bay.gateway.unsettled_picks == 0)
     assert bay.metrics.picks_expired == 3
     assert bay.ledger.in_flight["default/s0"] == 0
+    assert bay.attempts.told == [("default/s0", Attempt.UNUSED)] * 3
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt"),
+    [
+        ("finished", Attempt.ANSWERED),
+        ("client-disconnect", Attempt.UNTOLD),
+        ("upstream-error", Attempt.FAILED),
+        ("timeout", Attempt.FAILED),
+    ],
+)
+async def test_outcome_of_a_pick_says_how_its_endpoint_did_and_never_that_it_was_silent(start, outcome, attempt):
+    """How long was waited is not told, and what the endpoint sends to those who picked it does not pass here."""
+    bay = await start()
+    client = await bay.client()
+    await client.post("/pick", CHAT)
+    pick = (await client.answer()).json()
+    await client.post(f"/pick/{pick['id']}/done", {"outcome": outcome})
+    assert (await client.answer()).status == 200
+    assert bay.attempts.told == [("default/s0", attempt)]
+    assert bay.attempts.silences == []
 
 
 async def test_pick_takes_the_path_from_its_header(start):

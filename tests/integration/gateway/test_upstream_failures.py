@@ -7,6 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.health.patience import Awaited
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
@@ -35,6 +36,19 @@ async def test_refused_connection_goes_to_the_next_fallback(start):
     assert bay.ledger.starts == bay.ledger.ends == 2
 
 
+async def test_router_is_told_of_what_was_sent_and_not_of_endpoints_that_could_not_be_reached(start):
+    """Who learns from where requests go learns nothing false of an endpoint that never got one."""
+    bay = await start()
+    dead = [unused_endpoint(f"dead{number}") for number in range(2)]
+    choices = iter([dead[0], dead[1], bay.servers[0].endpoint])
+    bay.router.chooses = lambda request: next(choices)
+    client = await bay.client()
+    await client.chat()
+    assert (await client.answer()).status == 200
+    assert len(bay.router.requests) == 3
+    assert bay.router.sent_to == [(bay.router.requests[0].id, "default/s0")]
+
+
 async def test_refused_connections_of_all_candidates_are_502_with_a_reason(start):
     bay = await start()
     bay.router.endpoints[:] = [unused_endpoint(f"dead{number}") for number in range(5)]
@@ -46,6 +60,7 @@ async def test_refused_connections_of_all_candidates_are_502_with_a_reason(start
     assert answer.headers["x-llm-d-request-dropped-reason"] == "upstream-connect-failed"
     assert bay.metrics.upstream_connects == 3
     assert (await bay.ends.next())[1:] == (Outcome.UPSTREAM_ERROR, False)
+    assert bay.router.sent_to == []
 
 
 async def test_scheme_that_is_not_spoken_is_502(start):
@@ -56,26 +71,6 @@ async def test_scheme_that_is_not_spoken_is_502(start):
     answer = await client.answer()
     assert (answer.status, answer.code) == (502, "upstream-scheme-unsupported")
     assert bay.servers[0].connects == 0
-
-
-async def test_connection_that_is_never_accepted_is_504(start):
-    bay = await start(limits=GatewayLimits(tick_s=0.02, connect_s=0.05))
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        # A full backlog: the kernel drops further attempts.
-        blockers = [socket.socket() for _ in range(4)]
-        for blocker in blockers:
-            blocker.setblocking(False)
-            blocker.connect_ex(full.getsockname())
-        bay.router.endpoints[:] = [EndpointMetadata("default/full", "full", *full.getsockname())]
-        client = await bay.client()
-        await client.chat()
-        answer = await client.answer()
-        for blocker in blockers:
-            blocker.close()
-    assert (answer.status, answer.code) == (504, "upstream-connect-timeout")
-    assert (await bay.ends.next())[1] is Outcome.TIMEOUT
 
 
 async def test_kept_connection_closed_without_a_byte_is_tried_once_on_a_fresh_one(start):
@@ -93,6 +88,7 @@ async def test_kept_connection_closed_without_a_byte_is_tried_once_on_a_fresh_on
     assert bay.metrics.upstream_retries == 1
     assert bay.servers[0].connects == 2
     assert bay.ledger.starts == bay.ledger.ends == 2
+    assert bay.router.sent_to == [(request.id, "default/s0") for request in bay.router.requests]
 
 
 async def test_kept_connection_is_retried_only_once(start):
@@ -130,6 +126,8 @@ async def test_f15_reset_before_a_byte_goes_to_two_others_and_never_to_the_same(
     answer = await client.answer()
     assert (answer.status, answer.code) == (502, "upstream-closed")
     assert [len(server.requests) for server in bay.servers] == [1, 1, 1, 0]
+    # Each of them got it.
+    assert [endpoint_id for _, endpoint_id in bay.router.sent_to] == ["default/s0", "default/s1", "default/s2"]
     assert await bay.ends.next() == ("default/s2", Outcome.UPSTREAM_ERROR, False)
     assert bay.ledger.starts == bay.ledger.ends == 3
     assert bay.attempts.told == [(f"default/s{number}", Attempt.UNREACHABLE) for number in range(3)]
@@ -208,18 +206,89 @@ async def test_f15_answer_of_503_passes_through_and_counts_against_the_endpoint(
     assert bay.attempts.told == [("default/s0", Attempt.FAILED)]
 
 
-async def test_client_that_leaves_says_nothing_of_the_endpoint(start):
+@pytest.mark.parametrize(
+    ("status", "body", "counts"),
+    [("200 OK", {}, True), ("399 Odd", {}, True), ("400 Bad Request", {}, False), ("429 Busy", {}, False)],
+)
+async def test_only_a_stream_that_began_says_how_fast_first_tokens_come(start, status, body, counts):
+    async def behaviour(request, stream):
+        await stream.json(body, status)
+        return True
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat(stream=True)
+    assert (await client.answer()).status == int(status[:3])
+    assert bay.attempts.told == [("default/s0", Attempt.ANSWERED)]
+    assert len(bay.attempts.ttfts_s) == counts
+    assert bay.metrics.ttft_s.count == counts
+
+
+async def test_stream_without_a_byte_of_a_body_says_nothing_of_first_tokens(start):
+    async def behaviour(request, stream):
+        await stream.begin_sse()
+        await stream.write(b"0\r\n\r\n")
+        return True
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat(stream=True)
+    assert (await client.answer()).body == b""
+    assert (bay.attempts.told, bay.attempts.ttfts_s) == ([("default/s0", Attempt.ANSWERED)], [])
+
+
+@pytest.mark.parametrize(("stream", "awaited"), [(True, Awaited.TOKEN), (False, Awaited.WHOLE)])
+async def test_client_that_leaves_tells_how_long_it_waited_without_a_byte(start, stream, awaited):
     async def behaviour(request, stream):
         await stream.closed_by_peer()
         return False
 
     bay = await start(behaviour)
     client = await bay.client()
-    await client.chat()
+    await client.chat(stream=stream)
     await bay.servers[0].arrived.get()
     client.writer.close()
     await bay.ends.next()
-    assert bay.attempts.told == [("default/s0", Attempt.UNTOLD)]
+    assert bay.attempts.told == [("default/s0", Attempt.SILENT)]
+    ((told, pieces, waited_s),) = bay.attempts.silences
+    assert (told, pieces) == (awaited, 0)
+    assert waited_s >= 0
+
+
+async def test_client_that_leaves_in_a_stream_tells_no_silence(start):
+    async def behaviour(request, stream):
+        await stream.begin_sse()
+        await stream.event("one")
+        await stream.closed_by_peer()
+        return False
+
+    bay = await start(behaviour)
+    client = await bay.client()
+    await client.chat(stream=True)
+    await client.head()
+    await client.chunk()
+    client.writer.close()
+    await bay.ends.next()
+    assert bay.attempts.told == [("default/s0", Attempt.ANSWERED)]
+    assert (bay.attempts.silences, bay.attempts.pieces("default/s0")) == ([], 1)
+
+
+async def test_head_without_a_body_is_no_first_byte(start):
+    """Servers send the head of a stream before they begin to work, so one that hangs sends it, too."""
+
+    async def behaviour(request, stream):
+        await stream.begin_sse()
+        await stream.closed_by_peer()
+        return False
+
+    bay = await start(behaviour, limits=GatewayLimits(tick_s=0.02, first_byte_s=0.05))
+    client = await bay.client()
+    await client.chat(stream=True)
+    await client.head()
+    assert not (await client.rest()).endswith(b"0\r\n\r\n")
+    assert (await bay.ends.next())[1] is Outcome.TIMEOUT
+    assert bay.attempts.told == [("default/s0", Attempt.LATE)]
+    assert bay.attempts.silences[0][0] is Awaited.TOKEN
 
 
 async def test_client_that_leaves_while_another_endpoint_is_chosen_ends_it(start):
@@ -389,6 +458,7 @@ async def test_first_byte_that_does_not_come_is_504_and_frees_the_upstream(start
     answer = await client.answer()
     assert (answer.status, answer.code) == (504, "upstream-first-byte-timeout")
     assert await bay.ends.next() == ("default/s0", Outcome.TIMEOUT, False)
+    assert bay.attempts.told == [("default/s0", Attempt.LATE)]
     await bay.servers[0].wait_open(0)
 
 

@@ -10,16 +10,19 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from hotbay import handover
-from hotbay.app import Host, Serving
+from hotbay.app import Host
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import load_picker_config
 from hotbay.depot import platforms_of
 from hotbay.errors import CapacityError, InputError
 from hotbay.gateway.admin_connection import AdminConnection
 from hotbay.gateway.admin_socket import reachable
-from hotbay.handover import HandoverServer, Successor, find_predecessor, take_state
+from hotbay.handover import server as handover_server
+from hotbay.handover import successor as handover_successor
+from hotbay.handover.server import HandoverServer
+from hotbay.handover.successor import Successor, find_predecessor, take_state
 from hotbay.passing import PassingOn
+from hotbay.serving import Serving
 from hotbay.store.state_dir import StateDirectory
 from hotbay.store.world.engine import Put
 from hotbay.store.world.records import Floor
@@ -161,7 +164,7 @@ async def test_successor_whose_predecessor_died_before_it_froze_takes_the_state(
 async def test_successor_of_a_host_that_does_not_give_its_place_away_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "GONE_WITHIN_S", 0.2)
+    monkeypatch.setattr(handover_successor, "GONE_WITHIN_S", 0.2)
     giving, path = Giving(freezes=False), tmp_path / "handover.sock"
     held = StateDirectory.open(tmp_path / "state")
     async with offering(giving, path):
@@ -195,7 +198,7 @@ async def test_successor_waits_for_the_lock_of_a_host_that_is_dying(tmp_path: Pa
 async def test_who_connects_and_asks_for_nothing_keeps_nobody_away_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "ASKED_WITHIN_S", 0.05)
+    monkeypatch.setattr(handover_server, "ASKED_WITHIN_S", 0.05)
     giving, path = Giving(), tmp_path / "handover.sock"
     async with offering(giving, path):
         with listening_for("handover_refused") as refused:

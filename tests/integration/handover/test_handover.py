@@ -6,7 +6,8 @@ from pathlib import Path
 import anyio
 import pytest
 from hotbay.errors import CapacityError
-from hotbay.handover import HandoverServer, find_predecessor
+from hotbay.handover.server import HandoverServer
+from hotbay.handover.successor import find_predecessor
 from hotbay.passing import PassingOn
 
 WAIT_S = 20.0

@@ -16,13 +16,14 @@ import anyio
 import anyio.to_thread
 import orjson
 import pytest
-from hotbay.app import Host, Serving
+from hotbay.app import Host
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.gateway.admin_connection import AdminConnection
 from hotbay.packages.manifest import Manifest
 from hotbay.rollout.events import EventLog
 from hotbay.rollout.operations import Operations, Ports
+from hotbay.serving import Serving
 
 WAIT_S = 30.0
 """Deadline of waits for what takes a second or two on a machine of its own: others may work on it too."""

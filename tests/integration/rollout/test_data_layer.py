@@ -12,11 +12,12 @@ from typing import Any
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
-from hotbay.datalayer.remote import discovery as discovery_module
+from hotbay.datalayer.remote import runs as runs_module
 from hotbay.datalayer.remote.calls import RefCalls
 from hotbay.datalayer.remote.discovery import RemoteDiscovery
 from hotbay.datalayer.remote.extractors import RemoteEventExtractor
-from hotbay.datalayer.remote.succession import Succession
+from hotbay.datalayer.remote.runs import Runs
+from hotbay.datalayer.remote.succession import MAX_ENDPOINTS, Succession
 from hotbay.datalayer.source import EndpointNews, EventType
 from hotbay.errors import HostError
 from hotbay_sdk.protocol import Method
@@ -216,6 +217,8 @@ plugins:
 dataLayer:
   discovery: {{pluginRef: servers}}
 """
+UNFOLLOWED = DISCOVERY_PICKER.partition("dataLayer:")[0]
+"""Nobody but the test asks for the servers."""
 KEPT = 30
 """Servers that are there at a time, once so many came."""
 
@@ -287,7 +290,7 @@ class Pool:
 
 @asynccontextmanager
 async def discovered(
-    host: Any, packages: Any, tmp_path: Path, follow: Callable[[Any, Pool], Any]
+    host: Any, packages: Any, tmp_path: Path, follow: Callable[[Any, Pool], Any], picker: str = DISCOVERY_PICKER
 ) -> AsyncIterator[tuple[Any, Churn, Pool, Callable[[int], Awaitable[None]]]]:
     """A host whose servers are found by the sample, which come and go, and what puts another version in its place."""
     folder = tmp_path / "servers"
@@ -302,7 +305,7 @@ async def discovered(
         packages.make(out, source, id="json-discovery", types=("json-directory-discovery",), rev=rev)
 
     make(1)
-    async with host(DISCOVERY_PICKER.format(path=folder)) as bay, follow(bay, pool):
+    async with host(picker.format(path=folder)) as bay, follow(bay, pool):
 
         async def publish(rev: int) -> None:
             make(rev)
@@ -356,7 +359,7 @@ async def test_no_server_is_lost_doubled_or_told_out_of_turn_by_swaps_and_a_deat
         assert {server.name for server in bay.servers} <= {e.name for e in bay.host._data.store.endpoints()}
 
 
-class Naive(RemoteDiscovery):
+class Naive(Runs[EndpointMetadata]):
     """Begins anew with each process, as whoever stops the old one before the new one has told anything."""
 
     def _follow_current(self, now_s: float) -> None:
@@ -365,12 +368,14 @@ class Naive(RemoteDiscovery):
             self._followed.close()
             self._followed = None
             self._succession = Succession()
-            self.notifier.replace(())
+            self.told.replace(())
         super()._follow_current(now_s)
 
 
 class Told:
     """A notifier that turns what it is told into the events of a store."""
+
+    most = MAX_ENDPOINTS
 
     def __init__(self, pool: Pool) -> None:
         self.held: dict[str, EndpointMetadata] = {}
@@ -385,7 +390,7 @@ class Told:
         if (gone := self.held.pop(endpoint_id, None)) is not None:
             self._pool.take(Delete(gone))
 
-    def replace(self, endpoints: tuple[EndpointMetadata, ...]) -> None:
+    def replace(self, endpoints: tuple[EndpointMetadata, ...], *, is_all: bool = True) -> None:
         wanted = {endpoint.id for endpoint in endpoints}
         for endpoint in endpoints:
             self.upsert(endpoint)
@@ -395,6 +400,9 @@ class Told:
     def report(self, problems: object) -> None:
         """Nobody asks."""
 
+    def refuse(self, reason: str) -> None:
+        """Nobody asks."""
+
 
 @pytest.mark.slow
 async def test_negative_control_of_a_discovery_that_begins_anew_with_each_version(host, packages, until, tmp_path):
@@ -402,15 +410,17 @@ async def test_negative_control_of_a_discovery_that_begins_anew_with_each_versio
 
     @asynccontextmanager
     async def followed(bay: Any, pool: Pool) -> AsyncIterator[None]:
-        naive = Naive("servers", bay.host._data.plugins, bay.host._data.plugins)
-        naive.notifier = Told(pool)
+        plugins, told = bay.host._data.plugins, Told(pool)
+        naive = RemoteDiscovery("servers", plugins, plugins)
+        naive._runs = Naive("servers", naive._runs._kind, plugins, plugins)
+        naive._runs.told = told
         async with anyio.create_task_group() as group:
-            group.start_soon(naive.run, naive.notifier)
+            group.start_soon(naive.run, told)
             await naive.ready.wait()
             yield
             group.cancel_scope.cancel()
 
-    async with discovered(host, packages, tmp_path, followed) as (bay, churn, pool, publish):
+    async with discovered(host, packages, tmp_path, followed, UNFOLLOWED) as (bay, churn, pool, publish):
         await swaps_and_a_death(bay, until, churn, publish)
         await bay.wait_for(lambda: pool.names == churn.there)
         found = pool.faults(churn)
@@ -490,7 +500,7 @@ async def test_version_of_a_discovery_that_never_tells_everything_is_taken_back(
     host, packages, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
     # The defence at its own times takes half a minute.
-    monkeypatch.setattr(discovery_module, "READY_S", 0.3)
+    monkeypatch.setattr(runs_module, "READY_S", 0.3)
     folder = tmp_path / "servers"
     folder.mkdir()
     (folder / "a.json").write_text(json.dumps({"address": "127.0.0.1", "port": 1}))
@@ -510,3 +520,30 @@ async def test_version_of_a_discovery_that_never_tells_everything_is_taken_back(
         (folder / "b.json").write_text(json.dumps({"address": "127.0.0.1", "port": 2}))
         await bay.wait_for(lambda: store.endpoint("default/b") is not None)
         assert store.endpoint("default/a") is not None
+
+
+async def test_discovery_of_a_package_points_no_request_where_the_operator_allows_none(host, packages, tmp_path):
+    folder = tmp_path / "servers"
+    folder.mkdir()
+    here = {"address": "127.0.0.1", "port": 1}
+    for name, entry in {
+        "there": here,
+        "far": here | {"address": "192.0.2.1"},
+        "asked": here | {"port": 2, "metricsHost": "192.0.2.1:80"},
+        "named": here | {"port": 3, "metricsHost": "metrics.example:80"},
+        "cloud": here | {"address": "169.254.169.254"},
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps(entry))
+    out = tmp_path / "packages" / "json-1"
+    packages.make(out, sample("json-discovery"), id="json-discovery", types=("json-directory-discovery",), rev=1)
+    listed = "discovery: {allowed_networks: [127.0.0.0/8, 169.254.0.0/16]}\n"
+    async with host(DISCOVERY_PICKER.format(path=folder), config=listed) as bay:
+        store = bay.host._data.store
+        await bay.wait_for(lambda: store.endpoint("default/there") is not None)
+        found = {endpoint.name for endpoint in store.endpoints()} - {server.name for server in bay.servers}
+        problems = [text for text in bay.status()["problems"] if "ADDRESS_REFUSED" in text]
+        counted = dict(bay.serving.metrics.endpoints_refused.items())
+    assert found == {"there"}
+    for name in ("far", "asked", "named", "cloud"):
+        assert [name in text for text in problems].count(True) == 1
+    assert counted == {("network",): 2, ("name",): 1, ("reserved",): 1}

@@ -74,10 +74,17 @@ async def test_a_host_is_ready_when_its_discovery_is_and_serves_what_it_found(
         page = await bay.client.send(b"GET /readyz")
         assert page.status == 503
         assert "http-sd-discovery 'found' has not told its endpoints yet" in bay.status()["not_ready"]
-        registry.document = [{"targets": [f"127.0.0.1:{unnamed[0].port}"]}]
+        registry.document = [{"targets": [f"127.0.0.1:{unnamed[0].port}"] * 2}]
         await bay.ready()
         assert (await bay.client.send(b"GET /readyz")).status == 200
         assert (await bay.client.chat()).text == "v1"
+        # What could be read in two ways is told, beside problems.
+        (warning,) = bay.status()["warnings"]
+        assert "DUPLICATE_NAME" in warning
+        (polled,) = bay.status()["polled"]
+        assert polled["source"] == "metrics-data-source"
+        assert polled["extractors"] == ["core-metrics-extractor"]
+        assert polled["interval_s"] >= polled["asked_s"] >= 0.05
         assert bay.status()["problems"] == []
 
 

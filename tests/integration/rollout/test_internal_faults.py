@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from hotbay.app import Host, Serving
+from hotbay.app import Host
 from hotbay.cli.admin_client import AdminClient
 from hotbay.config.host_config import load_host_config
 from hotbay.config.picker_config import load_picker_config
@@ -18,10 +18,12 @@ from hotbay.datalayer.scraping.collectors import ScrapeCollectors
 from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import HostError
 from hotbay.gateway.admin import AdminServer
-from hotbay.handover import HandoverServer, find_predecessor
+from hotbay.handover.server import HandoverServer
+from hotbay.handover.successor import find_predecessor
 from hotbay.packages.ref_watch import SourceState
 from hotbay.packages.sources.folder import DirectorySource
 from hotbay.rollout.supervisor import Supervisor
+from hotbay.serving import Serving
 from hotbay.store import layout
 from hotbay.store.budget import DiskBudget
 from hotbay.store.world.engine import Put

@@ -27,7 +27,7 @@ class PodSource(NotificationSource):
         spec["seen_by"] = {version}
         return event
 
-@plugin.type("pod-ranks", payload="object:/v1/Pod", attributes={{"rank": "i64", "seen_by": "i64"}},
+@plugin.type("pod-ranks", payload="object:/v1/{reads}", attributes={{"rank": "i64", "seen_by": "i64"}},
              parameters=lambda raw: raw)
 class PodRanks(EventExtractor):
     def __init__(self, context, parameters):
@@ -65,13 +65,13 @@ class Pods:
         self._tmp_path = tmp_path
         self._packages = packages
 
-    def package(self, rev: int, *, kind: str = "Pod", folder: str = "packages") -> None:
+    def package(self, rev: int, *, kind: str = "Pod", reads: str = "Pod", folder: str = "packages") -> None:
         out = self._tmp_path / folder / f"pods-{rev}"
-        source = PODS.format(version=rev, kind=kind)
+        source = PODS.format(version=rev, kind=kind, reads=reads)
         self._packages.make(out, source, id="pods", types=("pod-source", "pod-ranks"), rev=rev)
 
-    def put(self, name: str, rank: int, *, hidden: bool = False) -> None:
-        document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}}
+    def put(self, name: str, rank: int, *, hidden: bool = False, kind: str = "Pod") -> None:
+        document = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
         part = self.folder / "part"
         part.write_text(json.dumps(document | {"spec": {"rank": rank, "hidden": hidden}}))
         part.rename(self.folder / f"{name}.json")
@@ -140,7 +140,13 @@ async def test_a_source_that_waits_for_its_package_is_told_in_status_and_bound_w
     pods.put("server-0", 5)
     source = "import os, time\nwhile not os.path.exists({path!r}): time.sleep(0.01)\n".format(path=str(tmp_path / "go"))
     out = tmp_path / "packages" / "pods-1"
-    packages.make(out, source + PODS.format(version=1, kind="Pod"), id="pods", types=("pod-source", "pod-ranks"), rev=1)
+    packages.make(
+        out,
+        source + PODS.format(version=1, kind="Pod", reads="Pod"),
+        id="pods",
+        types=("pod-source", "pod-ranks"),
+        rev=1,
+    )
     async with host(pods.picker, config=pods.config, ready=False) as bay:
         await bay.wait_for(lambda: paths(bay) == [("UNAVAILABLE", "dataLayer.sources[0].pluginRef", SOURCE_LINE)])
         assert "waits for its package" in json.dumps(bay.status()["problems"], default=str)
@@ -163,6 +169,31 @@ async def test_e21_a_source_that_turns_out_to_be_wrong_is_a_problem_at_its_place
         assert pods.told == []
         pods.package(2)
         await until(lambda: pods.told == [("server-0", 5, 2)], within_s=WAIT_S)
+        assert paths(bay) == []
+
+
+async def test_a_version_of_another_kind_is_bound_when_it_is_live_and_the_one_before_when_it_is_back(
+    host, packages, until, tmp_path
+):
+    pods = Pods(tmp_path, packages)
+    pods.package(1)
+    pods.put("server-0", 1)
+    pods.put("node-0", 9, kind="Node")
+    async with host(pods.picker, config=pods.config) as bay:
+        server = bay.servers[0]
+        pods.put(server.name, 5)
+        endpoint = bay.host._data.store.endpoint(f"default/{server.name}")
+        await until(lambda: endpoint.attributes.get("rank") == 5, within_s=WAIT_S)
+        pods.package(2, kind="Node", reads="Node")
+        await until(lambda: ("node-0", 9, 2) in pods.told, within_s=WAIT_S)
+        assert endpoint.attributes.get("rank") is None, "the objects that said so are not looked at any more"
+        assert {name for name, _, version in pods.told if version == 2} == {"node-0"}
+        assert paths(bay) == []
+        await bay.operations.rollback("pods", "me")
+        await bay.rev_is_live(1, "pods")
+        pods.put("server-0", 3)
+        await until(lambda: ("server-0", 3, 1) in pods.told, within_s=WAIT_S)
+        await until(lambda: endpoint.attributes.get("rank") == 5, within_s=WAIT_S)
         assert paths(bay) == []
 
 
@@ -259,12 +290,30 @@ async def test_an_extractor_that_is_listed_gets_its_default_source_and_the_famil
         ]
 
 
+async def test_an_extractor_whose_next_version_asks_for_another_source_stands_behind_that(host, packages, tmp_path):
+    depth_package(packages, tmp_path, 1, ["first_depth"], "metrics-data-source")
+    async with host(DEPTH_PICKER) as bay:
+        collection = bay.host._data.collection
+
+        def behind() -> list[tuple[str, list[str]]]:
+            bindings = collection.resolution.bindings
+            return [(it.source.name, [one.name for one in it.extractors]) for it in bindings]
+
+        await bay.wait_for(lambda: behind() == [("metrics-data-source", ["core-metrics-extractor", "depth"])])
+        depth_package(packages, tmp_path, 2, ["first_depth"], "dcgm-data-source")
+        await bay.wait_for(
+            lambda: behind() == [("metrics-data-source", ["core-metrics-extractor"]), ("dcgm-data-source", ["depth"])]
+        )
+        assert paths(bay) == []
+        assert set(collection.intervals_s) == {"metrics-data-source", "dcgm-data-source"}
+
+
 async def test_a_default_source_that_the_host_cannot_make_is_a_warning_and_the_host_is_ready(host, packages, tmp_path):
     depth_package(packages, tmp_path, 1, ["first_depth"], "object-directory-source")
     async with host(DEPTH_PICKER) as bay:
-        await bay.wait_for(lambda: [code for code, _, _ in paths(bay)] == ["CONFIG_INVALID"])
-        assert "'depth' needs a source of type 'object-directory-source'" in str(bay.host._data.problems[0])
-        assert bay.status()["ready"]
+        await bay.wait_for(lambda: bay.status()["warnings"])
+        assert "'depth' needs a source of type 'object-directory-source'" in bay.status()["warnings"][0]
+        assert (paths(bay), bay.status()["ready"]) == ([], True)
 
 
 # -- packages that say which of their types see no request ---------------------------------------

@@ -158,7 +158,7 @@ class Counted:
 def routed(process, concurrency_of: str) -> Callable[[str], asyncio.Future]:
     """A router whose only scorer is one of a process's; decides for a request of a model."""
     store = EndpointStore()
-    store.reconcile([EndpointMetadata("default/a", "a", "10.0.0.1", 8000)])
+    store.upsert(EndpointMetadata("default/a", "a", "10.0.0.1", 8000))
     store.publish(0.0)
     origin = Origin("served", "1.0.0", 1, "sha256:0")
     generation = Generation(1, origin, process.client, process.types, process.process.pid, {"many": MANY, "one": ONE})

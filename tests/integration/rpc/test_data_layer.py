@@ -2,8 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from hotbay.config.data_types import ObjectKind
+from hotbay.datalayer.remote.object_records import ObjectReader
+from hotbay.datalayer.remote.payloads import payload_limit
 from hotbay.datalayer.remote.records import Gone, Named, RecordReader, Refused, Told
 from hotbay.errors import HostError
 from hotbay.rpc.liveness import Patience
@@ -14,7 +18,7 @@ pytestmark = pytest.mark.process
 LIFE_S = 30.0
 SOURCE = """
     import time
-    from hotbay_sdk import Discovery, EventExtractor, Extractor, Plugin, Scorer
+    from hotbay_sdk import Discovery, EventExtractor, Extractor, Plugin, PollingSource, Scorer, WatchSource
 
     plugin = Plugin("served")
     LOG = []
@@ -78,20 +82,53 @@ SOURCE = """
         def discover(self, notifier):
             notifier.ready()
             time.sleep(3600)
+
+    @plugin.type("pods", payload="object:/v1/Pod", parameters=lambda raw: raw)
+    class Pods(WatchSource):
+        def __init__(self, context, parameters):
+            self.context, self.count = context, parameters["count"]
+
+        def watch(self, notifier):
+            for n in range(self.count):
+                notifier.upsert({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{n}"}, "note": "x" * 200})
+            notifier.delete("p0")
+            notifier.upsert({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "p1"}})
+            notifier.ready()
+            while not notifier.wait(3600):
+                pass
+            self.context.logger.info("watch over")
+
+    @plugin.type("finds", payload="object:/v1/Pod")
+    class Finds(Discovery, WatchSource):
+        def discover(self, notifier):
+            notifier.ready()
+            while not notifier.wait(3600):
+                pass
+
+        def watch(self, notifier):
+            self.discover(notifier)
+
+    @plugin.type("texts", payload="text", concurrency=2)
+    class Texts(PollingSource):
+        def poll(self, endpoint):
+            return "x" * endpoint["length"]
+
     """
 
 
 class Run:
-    """A `discover` call as a test sees it."""
+    """A `discover` call, or one like it, as a test sees it."""
 
-    def __init__(self, process: object, number: int = 1) -> None:
+    def __init__(
+        self, process: object, number: int = 1, *, method: Method = Method.DISCOVER, reader: Any = None
+    ) -> None:
         self.news = asyncio.Event()
         self.outcome: list[object] = []
         self.records: list[object] = []
-        self._reader = RecordReader("it")
+        self._reader = reader or RecordReader("it")
         client = process.client  # type: ignore[attr-defined]  # the fixture's process
         handle = [process.generation, number]  # type: ignore[attr-defined]  # as above
-        self.flow = client.follow(Method.DISCOVER, [handle], came=self.news.set, done=self._done)
+        self.flow = client.follow(method, [handle], came=self.news.set, done=self._done)
 
     def _done(self, outcome: object) -> None:
         self.outcome.append(outcome)
@@ -161,7 +198,7 @@ def test_discovery_tells_in_order_under_credit_and_is_told_when_it_is_over(with_
         run = Run(process)
         await run.until(lambda: Told() in run.records)
         named = [record for record in run.records if isinstance(record, Named)]
-        assert [record.endpoint.labels["n"] for record in named] == [str(n) for n in range(count)]
+        assert [record.item.labels["n"] for record in named] == [str(n) for n in range(count)]
         assert [type(record) for record in run.records[count:]] == [Gone, Refused, Told]
         run.flow.cancel()
         await process.logged("run over")
@@ -170,6 +207,46 @@ def test_discovery_tells_in_order_under_credit_and_is_told_when_it_is_over(with_
         assert len(run.records) == count + 3
         again = Run(process)
         await again.until(lambda: Told() in again.records)
+        assert process.lost == []
+
+    with_process(body)
+
+
+def test_a_source_that_watches_tells_in_order_under_credit_beside_what_it_is_asked_for(with_process: Callable) -> None:
+    async def body(start: Callable) -> None:
+        count = 1000
+        process = await with_types(start, ("pods", {"count": count}), ("texts", {}))
+        run = Run(process, method=Method.SOURCE_WATCH, reader=ObjectReader("it", ObjectKind("", "v1", "Pod")))
+        ask = process.client.control_call
+        assert await ask(Method.SOURCE_POLL, [[1, 2], {"length": 3}], deadline_s=LIFE_S) == "xxx"
+        assert len(run.flow._data) <= 64 * 1024
+        await run.until(lambda: Told() in run.records)
+        named = [record.item.id for record in run.records if isinstance(record, Named)]
+        assert named == [f"p{n}" for n in range(count)]
+        assert [type(record) for record in run.records[count:]] == [Gone, Refused, Told]
+        run.flow.cancel()
+        await process.logged("watch over")
+        assert isinstance(await run.over(), HostError)
+
+    with_process(body)
+
+
+def test_a_payload_is_bounded_and_a_longer_one_costs_its_poll_alone(with_process: Callable) -> None:
+    async def body(start: Callable) -> None:
+        process = await with_types(start, ("texts", {}))
+
+        async def poll(length: int, payload: str) -> object:
+            endpoint, limit = {"length": length}, payload_limit(payload)
+            call = process.client.control_call
+            return await call(Method.SOURCE_POLL, [[1, 1], endpoint], deadline_s=LIFE_S, reply_limit_bytes=limit)
+
+        for payload, most in (("text", (1024 + 16) * 1024), ("json", 256 * 1024)):
+            found = await poll(most - 5, payload)
+            assert isinstance(found, str)
+            assert len(found) == most - 5
+            with pytest.raises(HostError) as failed:
+                await poll(most, payload)
+            assert failed.value.code == "FRAME_TOO_LARGE"
         assert process.lost == []
 
     with_process(body)
@@ -204,6 +281,35 @@ def test_a_run_that_ends_by_itself_was_heard_to_its_end(with_process: Callable, 
         assert isinstance(outcome, HostError) is is_error
         if is_error:
             assert "OSError: gone" in str(outcome)
+
+    with_process(body)
+
+
+def test_a_run_that_comes_before_the_one_before_is_over_waits_for_it(with_process: Callable) -> None:
+    async def body(start: Callable) -> None:
+        process = await with_types(start, ("many", {}))
+        first = Run(process)
+        await first.until(lambda: Told() in first.records)
+        second, third = Run(process), Run(process)
+        third.flow.cancel()
+        assert (await process.configure([]))["errors"] == []
+        second.take()
+        assert second.records == []
+        first.flow.cancel()
+        await second.until(lambda: Told() in second.records)
+        assert isinstance(await first.over(), HostError)
+        assert isinstance(await third.over(), HostError)
+        assert third.records == []
+
+    with_process(body)
+
+
+def test_a_type_that_discovers_and_watches_does_both_at_a_time(with_process: Callable) -> None:
+    async def body(start: Callable) -> None:
+        process = await with_types(start, ("finds", {}))
+        for method in (Method.DISCOVER, Method.SOURCE_WATCH):
+            run = Run(process, method=method)
+            await run.until(lambda run=run: Told() in run.records)
 
     with_process(body)
 
@@ -277,7 +383,7 @@ def test_a_run_without_end_is_no_reason_to_wait_for_a_stuck_process(with_process
         process = await with_types(start, ("many", {}))
         run = Run(process)
         await run.until(lambda: Told() in run.records)
-        assert process.client._pending_s() < LIFE_S
+        assert process.client._calls.pending_s() < LIFE_S
 
     with_process(body)
 

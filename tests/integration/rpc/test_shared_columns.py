@@ -6,7 +6,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,16 @@ SOURCE = """
 """
 
 
+def hold(store: EndpointStore, names: Iterable[str]) -> None:
+    """Make the store hold exactly these."""
+    wanted = {f"default/{name}": name for name in names}
+    for one, name in wanted.items():
+        store.upsert(EndpointMetadata(one, name, "10.0.0.1", 8000))
+    for endpoint in store.endpoints():
+        if endpoint.id not in wanted:
+            store.delete(endpoint.id)
+
+
 class Served:
     """A process that scores, and what calls it as a router does."""
 
@@ -64,16 +74,21 @@ class Served:
         features = frozenset({FEATURE, outputs.FEATURE})
         origin = Origin("served", "1.0.0", 1, "sha256:0")
         generation = Generation(1, origin, process.client, process.types, process.process.pid, features=features)
-        counters = CallCounters(HostMetrics())
-        self.remote = Remote(generation, counters=counters, advance=lambda cycle: None, shared=self.shared)
+        self.generation = generation
+        self.remote = self.published()
         self.store = EndpointStore(Freshness(policy=StalePolicy.IGNORE))
         self.store.declare_attributes({"hits": "i64"})
         self.now = 0.0
         self.in_areas = 0
 
+    def published(self) -> Remote:
+        """What a router makes for the process when it publishes it after it did not."""
+        counters = CallCounters(HostMetrics())
+        return Remote(self.generation, counters=counters, advance=lambda cycle: None, shared=self.shared)
+
     def publish(self, rows: int) -> Snapshot:
         self.now += 1.0
-        self.store.reconcile([EndpointMetadata(f"default/{n}", f"{n}", "10.0.0.1", 8000) for n in range(rows)])
+        hold(self.store, map(str, range(rows)))
         for row in range(rows):
             self.store.update_metrics(f"default/{row}", Metrics(waiting=self.now % 97), self.now)
             self.store.put_attributes(f"default/{row}", {"hits": row + int(self.now)}, self.now)
@@ -82,7 +97,7 @@ class Served:
     def publish_few(self, rows: int, step: int) -> Snapshot:
         """Another membership, and one endpoint with other figures."""
         self.now += 1.0
-        self.store.reconcile([EndpointMetadata(f"default/{n}", f"{n}", "10.0.0.1", 8000) for n in range(rows)])
+        hold(self.store, map(str, range(rows)))
         self.store.update_metrics("default/0", Metrics(waiting=float(step % 89)), self.now)
         for row in range(rows):
             if self.store.snapshot.rows <= row:
@@ -182,6 +197,47 @@ def test_a_process_writes_its_scores_into_its_area(with_process: Callable, numpy
     with_process(body)
 
 
+def test_a_shadow_that_comes_and_goes_leaves_no_area_and_no_descriptor_at_either_end(with_process: Callable) -> None:
+    async def body(start: Callable) -> None:
+        process = await start(SOURCE).start()
+        await process.configure([(1, "sums", "sums", {})])
+        found = Writes(process)
+        pid = process.process.pid
+        snapshot = found.publish(OUTPUT_ROWS)
+
+        def held() -> tuple[int, int, int, int]:
+            return (
+                len(descriptors_of("self")),
+                len(descriptors_of(pid)),
+                areas_of("self", SCORES),
+                areas_of(pid, SCORES),
+            )
+
+        async def shadow() -> None:
+            found.remote = found.published()
+            # The first is answered in its reply, and asks for the area that the second has.
+            await found.begin(snapshot)
+            await settled()
+            await found.begin(snapshot)
+            found.remote.close()
+            await settled()
+
+        async def settled() -> None:
+            # The process has then dealt with what was sent to it on that link before.
+            await process.client.control_call(Method.CONFIGURE, [{"create": [], "drop": []}], deadline_s=TIMEOUT_S)
+
+        await shadow()
+        before, in_areas = held(), found.in_areas
+        for _ in range(20):
+            await shadow()
+        assert found.in_areas - in_areas == 20
+        assert held() == before
+        assert before[2:] == (0, 0)
+        found.shared.keep(())
+
+    with_process(body)
+
+
 async def served(start: Callable, source: str = SOURCE) -> Served:
     process = await start(source).start()
     await process.configure([(1, "sums", "sums", {})])
@@ -269,7 +325,7 @@ def test_a_peer_that_never_answers_is_asked_once_and_no_area_is_kept_for_it(with
         store = EndpointStore()
         for step in range(100):
             names = [f"{n}" for n in range((10, 500)[step % 2])]
-            store.reconcile([EndpointMetadata(f"default/{n}", n, "10.0.0.1", 8000) for n in names])
+            hold(store, names)
             assert len(remote.view(store.publish(float(step)), ("endpoint.waiting",))) == 5
         # The area of now, with the descriptor of its map and the one to pass, and the one that is on its way.
         assert (memfds_of("self"), areas_of("self")) == (3, 1)

@@ -4,7 +4,10 @@ from dataclasses import dataclass, field
 
 import orjson
 import pytest
+from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.endpoint import Metrics as Figures
 from hotbay.datalayer.store import EndpointStore
+from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hotbay.errors import PackageError, Problem
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.package_blobs import Progress
@@ -120,9 +123,67 @@ def test_store_raises_its_alarm(page, limit, alarm):
     assert any("hotbay gc" in problem for problem in made["problems"]) is alarm
 
 
+@dataclass
+class Polls:
+    """Two sources, of which one is polled more rarely than it was asked to be."""
+
+    asked_s: dict = field(default_factory=lambda: {"metrics-data-source": 0.05, "models": 0.125})
+    intervals_s: dict = field(default_factory=lambda: {"metrics-data-source": 0.4, "models": 0.15})
+    extractors: dict = field(default_factory=lambda: {"models": ("names", "mine"), "adapters": ("lora",)})
+
+
+def test_polled_sources_tell_what_was_asked_for_and_what_is(page):
+    assert page.render((), ())["polled"] == []
+    page.polls = Polls()
+    assert page.render((), ())["polled"] == [
+        {"source": "metrics-data-source", "asked_s": 0.05, "interval_s": 0.4, "extractors": []},
+        {"source": "models", "asked_s": 0.125, "interval_s": 0.15, "extractors": ["names", "mine"]},
+    ]
+    assert page.render((), ())["event_sources"] == [{"source": "adapters", "extractors": ["lora"]}]
+
+
+def test_endpoints_stand_by_id_and_say_whether_scrapes_fail_now():
+    store = EndpointStore()
+    made = StatusPage(store, Metrics(), isolation="none")
+    for name in "ba":
+        store.upsert(EndpointMetadata(f"default/{name}", name, "10.0.0.1", 8000))
+        store.record_scrape_failure(f"default/{name}", "answered 500")
+    store.update_metrics("default/b", Figures(waiting=1.0), 10.0)
+    found = made.render((), ())["endpoints"]
+    assert [(row["id"], row["scrape_errors"], row["scrapes_failed_in_a_row"]) for row in found] == [
+        ("default/a", 1, 1),
+        ("default/b", 1, 0),
+    ]
+
+
+@pytest.mark.parametrize("policy", list(StalePolicy))
+def test_figures_that_stand_still_are_told_with_their_age_and_limit(policy):
+    store = EndpointStore(Freshness(stale_after_s=2.0, fields={"running": 9.0}, policy=policy))
+    made = StatusPage(store, Metrics(), isolation="none")
+    for name in "ab":
+        store.upsert(EndpointMetadata(f"default/{name}", name, "10.0.0.1", 8000))
+        store.update_metrics(f"default/{name}", Figures(waiting=1.0, running=1.0), 10.0 if name == "a" else 11.0)
+    store.publish(12.0)
+    assert made.render((), ())["stale"] == []
+    store.publish(14.5)
+    assert made.render((), ())["stale"] == [
+        {"figure": "waiting", "endpoints": 2, "oldest_s": 4.5, "limit_s": 2.0, "shown": policy is StalePolicy.IGNORE}
+    ]
+
+
+@pytest.mark.parametrize(("found", "told"), [(0, 0), (50, 50), (51, 51), (500, 51)])
+def test_warnings_are_told_beside_problems_and_no_more_than_anybody_reads(page, found, told):
+    page.warnings = lambda: [Problem("DUPLICATE_NAME", f"bad \udcff {number}") for number in range(found)]
+    made = orjson.loads(orjson.dumps(page.render((), ())))
+    assert made["problems"] == ["FETCH_FAILED: gone"]
+    assert len(made["warnings"]) == told
+    assert made["warnings"][:1] == ["DUPLICATE_NAME: bad \\udcff 0"] * (found > 0)
+    assert made["warnings"][50:] == [f"and {found - 50} more"] * (found > 50)
+
+
 @pytest.mark.anyio
 async def test_facts_are_those_of_the_page(page):
-    page.store = usage
+    page.store, page.polls = usage, Polls()
     record = Quarantine(DIGEST, "sample", 1, "CRASHED", "x", 1, 0.0)
     page.world = lambda: view_of(1, [record])
     facts = page.facts(("starting",), [Problem("X", "y")])
@@ -134,6 +195,7 @@ async def test_facts_are_those_of_the_page(page):
     assert (other.live, other.candidate) == (None, None)
     assert (facts.sources, facts.quarantined) == ({"mine": "failing"}, {"sample": 1})
     assert facts.store.budget_bytes == 100
+    assert facts.intervals_s == {"metrics-data-source": 0.4, "models": 0.15}
     assert facts.tasks >= 1
 
 

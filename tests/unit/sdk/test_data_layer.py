@@ -12,10 +12,13 @@ from hotbay_sdk import (
     Extractor,
     Filter,
     NotificationSource,
+    ObjectNotifier,
     Plugin,
+    PollingSource,
     Scorer,
+    WatchSource,
 )
-from hotbay_sdk.protocol import DataDeclaration
+from hotbay_sdk.protocol import DataDeclaration, TypeDeclaration
 from hotbay_sdk.testing import PluginCallError, PluginHarness
 
 plugin = Plugin("kinds")
@@ -77,6 +80,26 @@ class Lister(Discovery):
             type(self).closed += 1
 
 
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+
+
+@plugin.type("watcher", payload="object:/v1/Pod")
+class Watcher(WatchSource):
+    def watch(self, notifier: ObjectNotifier) -> Iterator[None]:
+        notifier.upsert(POD)
+        notifier.ready()
+        while not notifier.wait(0.5):
+            notifier.upsert({**POD, "spec": {"rank": 1}})
+            yield
+        notifier.delete("a")
+
+
+@plugin.type("asker", payload="json", interval_s=2.5)
+class Asker(PollingSource):
+    async def poll(self, endpoint: Mapping[str, Any]) -> object:
+        return GIVEN.pop() if GIVEN else {"asked": endpoint["id"]}
+
+
 @pytest.fixture
 def harness() -> Iterator[PluginHarness]:
     with PluginHarness(plugin) as made:
@@ -86,7 +109,7 @@ def harness() -> Iterator[PluginHarness]:
 
 
 def test_declarations_say_what_crosses_and_what_comes_back() -> None:
-    depth, zone, pods, finder, _ = plugin.declarations
+    depth, zone, pods, finder, _, watcher, asker = plugin.declarations
     kinds = {"depth": "f32", "count": "i64", "note": "value"}
     assert depth.data == DataDeclaration("metrics", ("depth",), kinds, "metrics-data-source")
     assert (depth.points, zone.points, pods.points, finder.points) == (
@@ -96,6 +119,8 @@ def test_declarations_say_what_crosses_and_what_comes_back() -> None:
         ("discover",),
     )
     assert finder.data == DataDeclaration()
+    assert (watcher.points, watcher.data) == (("watch",), DataDeclaration("object:/v1/Pod"))
+    assert (asker.points, asker.data) == (("poll",), DataDeclaration("json", interval_ms=2500))
 
 
 # -- extractors and sources ----------------------------------------------------------------------
@@ -158,6 +183,67 @@ def test_source_changes_and_drops_events_and_does_not_number_them(harness: Plugi
 def test_a_raise_is_the_calls_error(harness: PluginHarness) -> None:
     with pytest.raises(PluginCallError, match="KeyError: 'depth'"):
         harness.extract("depth", {})
+
+
+# -- sources that find data themselves -----------------------------------------------------------
+
+
+def test_source_that_watches_tells_in_its_order_until_the_run_is_over(harness: PluginHarness) -> None:
+    assert harness.watch("watcher") == [["upsert", POD], ["ready"]]
+    told = harness.watch("watcher", [lambda: None])
+    assert told == [["upsert", POD], ["ready"], ["upsert", {**POD, "spec": {"rank": 1}}]]
+
+
+def test_source_that_is_polled_answers_for_the_endpoint(harness: PluginHarness) -> None:
+    assert harness.poll("asker", {"id": "default/b"}) == {"asked": "default/b"}
+
+
+def polled(payload: str, found: object) -> object:
+    made = Plugin("one")
+
+    @made.type("one", payload=payload)
+    class One(PollingSource):
+        def poll(self, endpoint: Mapping[str, Any]) -> object:
+            return found
+
+    with PluginHarness(made) as harness:
+        harness.configure("one", "one")
+        return harness.poll("one")
+
+
+@pytest.mark.parametrize(
+    ("payload", "found"),
+    [
+        ("text", "a"),
+        ("bytes", b"a"),
+        ("metrics", "a 1\n"),
+        ("metrics", b"a 1\n"),
+        ("models", [{"id": "m"}]),
+        ("json", None),
+        ("json", [1, {"a": b"x"}]),
+    ],
+)
+def test_what_a_poll_brings_crosses_as_it_is(payload: str, found: object) -> None:
+    assert polled(payload, found) == found
+    if isinstance(found, bytes):
+        assert polled(payload, memoryview(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("payload", "found", "text"),
+    [
+        ("text", b"a", "returned a bytes, expected str: the type's payload is text"),
+        ("bytes", "a", "returned a str, expected bytes"),
+        ("metrics", {}, "returned a dict, expected str or bytes"),
+        ("models", {"data": []}, "returned a dict, expected list"),
+        ("json", object(), "of type object"),
+        ("json", {1: 2}, "keys are str"),
+    ],
+)
+def test_a_payload_of_another_type_is_a_bad_result(payload: str, found: object, text: str) -> None:
+    with pytest.raises(PluginCallError, match=text) as failed:
+        polled(payload, found)
+    assert failed.value.error.code == "BAD_RESULT"
 
 
 # -- discovery -----------------------------------------------------------------------------------
@@ -259,6 +345,16 @@ class Find(Discovery):
         pass
 
 
+class Watch(WatchSource):
+    def watch(self, notifier: ObjectNotifier) -> None:
+        pass
+
+
+class Poll(PollingSource):
+    def poll(self, endpoint: Mapping[str, Any]) -> object:
+        return None
+
+
 @pytest.mark.parametrize(
     ("cls", "declaration", "text"),
     [
@@ -282,6 +378,14 @@ class Find(Discovery):
         (Half, {"payload": "json"}, "an extractor's or a source's"),
         (Find, {"payload": "json"}, "given no payload"),
         (Find, {"attributes": {"a": "f32"}}, "an extractor, and nothing else"),
+        (Watch, {}, "payload '' of a WatchSource, expected object:GROUP/VERSION/KIND"),
+        (Watch, {"payload": "endpoint"}, "payload 'endpoint' of a WatchSource"),
+        (Watch, {"payload": "object:/v1/Pod", "interval_s": 1}, "interval_s is a PollingSource's"),
+        (Poll, {"payload": "object:/v1/Pod"}, "payload 'object:/v1/Pod' of a PollingSource"),
+        (Poll, {"payload": "json", "interval_s": 0.049}, "0.05 to 3600 seconds, found 0.049"),
+        (Poll, {"payload": "json", "interval_s": 3600.1}, "0.05 to 3600 seconds"),
+        (Poll, {"payload": "metrics", "families": ["x"]}, "names its families"),
+        (Poll, {"payload": "json", "attributes": {"a": "f32"}}, "an extractor, and nothing else"),
     ],
 )
 def test_bad_declaration_of_the_data_layer_is_refused(cls: type, declaration: dict[str, Any], text: str) -> None:
@@ -298,13 +402,44 @@ def test_two_kinds_of_extract_are_two_types() -> None:
         Plugin("p").type("t", payload="json", attributes={"a": "f32"})(Both)
 
 
-def test_discover_is_no_coroutine() -> None:
+def test_discover_and_watch_are_no_coroutines() -> None:
     class Waits(Discovery):
         async def discover(self, notifier: DiscoveryNotifier) -> None:  # type: ignore[override]  # is what is refused
             pass
 
-    with pytest.raises(TypeError, match="no async method"):
-        Plugin("p").type("t")(Waits)
+    class Sees(WatchSource):
+        async def watch(self, notifier: ObjectNotifier) -> None:  # type: ignore[override]  # as above
+            pass
+
+    for cls, payload in ((Waits, ""), (Sees, "object:/v1/Pod")):
+        with pytest.raises(TypeError, match="no async method"):
+            Plugin("p").type("t", payload=payload)(cls)
+
+
+def test_who_brings_events_is_not_given_them() -> None:
+    class Both(Watch, NotificationSource):
+        def notify(self, event: Mapping[str, Any]) -> None:
+            return None
+
+    with pytest.raises(TypeError, match="make them two types"):
+        Plugin("p").type("t", payload="object:/v1/Pod")(Both)
+
+
+@pytest.mark.parametrize("interval_s", [0.05, 3600.0])
+def test_the_ends_of_what_an_interval_may_be_are_among_it(interval_s: float) -> None:
+    made = Plugin("p")
+    made.type("t", payload="json", interval_s=interval_s)(Poll)
+    (declared,) = made.declarations
+    assert TypeDeclaration.from_wire(declared.to_wire()).data.interval_ms == interval_s * 1000
+
+
+def test_one_type_may_poll_and_read_what_it_brought() -> None:
+    class Both(Poll, Any_):
+        pass
+
+    made = Plugin("p")
+    made.type("t", payload="metrics", families=["x"], attributes={"a": "f32"}, interval_s=1)(Both)
+    assert set(made.declarations[0].points) == {"poll", "extract"}
 
 
 @pytest.mark.parametrize(("name", "taken"), [("attribute.a", True), ("attribute.", False), ("attribute.a b", False)])

@@ -3,7 +3,17 @@
 import math
 
 import pytest
-from hotbay_sdk import DataProducer, Filter, ParameterError, Picker, Plugin, PreRequest, ProfileHandler, Scorer
+from hotbay_sdk import (
+    DataProducer,
+    Extractor,
+    Filter,
+    ParameterError,
+    Picker,
+    Plugin,
+    PreRequest,
+    ProfileHandler,
+    Scorer,
+)
 from hotbay_sdk.testing import PluginCallError, PluginHarness
 
 plugin = Plugin("sample")
@@ -153,18 +163,22 @@ def test_field_that_no_request_has_is_refused(harness):
 
 
 @pytest.mark.parametrize(
-    ("figures", "read"),
+    ("kind", "figures", "read"),
     [
-        ([3, 4], [3, 4]),
-        ([3, None], [3, -1]),
-        ([2**62 + 1, 0], [2**62 + 1, 0]),
-        ([0.5, 4], [0.5, 4.0]),
-        ([0.5, None], [0.5, None]),
-        ([2**63, 0], [float(2**63), 0.0]),
-        ([None, None], [None, None]),
+        # Whole numbers are what a test writes down; what crosses is as a host has it.
+        ("f32", [41, None], [41.0, None]),
+        (None, [41, None], [41.0, None]),
+        ("f32", [0.5, 4], [0.5, 4.0]),
+        ("i64", [3, None], [3, -1]),
+        ("i64", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("i64", [3.0, 0], [3, 0]),
+        ("i64", [None, None], [-1, -1]),
+        ("f32", [None, None], [None, None]),
+        ("value", [3, None], [None, None]),
+        (None, [None, None], [None, None]),
     ],
 )
-def test_attributes_of_endpoints_reach_the_types_that_read_them(figures, read):
+def test_attributes_cross_as_the_package_declares_them_and_else_as_f32(kind, figures, read):
     found = []
     attributes = Plugin("attributes")
 
@@ -175,6 +189,8 @@ def test_attributes_of_endpoints_reach_the_types_that_read_them(figures, read):
             assert all(map(math.isnan, endpoints.column("attribute.odd/i64")))
             return [list(endpoints.column("endpoint.waiting"))] * len(requests)
 
+    if kind is not None:
+        makes(attributes, kind)
     endpoints = {
         f"e{n}": {"waiting": 1} if f is None else {"waiting": 1, "attribute.hits": f} for n, f in enumerate(figures)
     }
@@ -185,6 +201,29 @@ def test_attributes_of_endpoints_reach_the_types_that_read_them(figures, read):
         assert harness.score("reads", endpoints, [{}] * 4) == [{"e0": 1.0, "e1": 1.0}] * 4
     assert found == [read]
     assert [type(value) for value in found[0]] == [type(value) for value in read]
+
+
+def makes(attributes: Plugin, kind: str) -> None:
+    @attributes.type("makes", payload="json", attributes={"hits": kind})
+    class Makes(Extractor):
+        def extract(self, payload, endpoint):
+            return {}
+
+
+@pytest.mark.parametrize("figure", [0.5, 2**63, -(2**63) - 1, 10**400, math.nan, math.inf])
+def test_no_whole_number_is_refused_where_the_package_declares_i64(figure):
+    attributes = Plugin("attributes")
+    makes(attributes, "i64")
+
+    @attributes.type("reads", reads=["attribute.hits"])
+    class Reads(Scorer):
+        def score(self, request, endpoint):
+            return 1.0
+
+    with PluginHarness(attributes) as harness:
+        harness.configure("reads", "reads")
+        with pytest.raises(ValueError, match=r"a: attribute.hits is a whole number of 64 bits, found"):
+            harness.score("reads", {"a": {"attribute.hits": figure}})
 
 
 def test_ready_without_instances(harness):

@@ -1,7 +1,8 @@
 """Fills the store with what the host's configuration and its discoveries name, merged in their order.
 
-The endpoints of the host's configuration come first and are in force at once; each discovery is a feed beside them. A
-change of a feed reaches the store in the step in which it is told: nothing is queued, so nothing is reordered.
+The endpoints of the host's configuration come first and are in force at once; each discovery is a feed beside them, whose
+endpoints count where the operator allows them (see `allowed`). A change of a feed reaches the store in the step in which it
+is told: nothing is queued, so nothing is reordered.
 """
 
 import logging
@@ -11,8 +12,10 @@ from typing import Final, Protocol
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from hotbay.datalayer.discovery.allowed import Gate
 from hotbay.datalayer.discovery.feed import DiscoveryFeed, FeedPlan
 from hotbay.datalayer.discovery.membership import Membership
+from hotbay.datalayer.discovery.places import Own
 from hotbay.datalayer.discovery.session import DiscoverySession
 from hotbay.datalayer.discovery.told import and_more
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
@@ -46,6 +49,9 @@ class Discovery:
         plans: the discoveries, the first having precedence, at most one for each slot.
         background: the boundary around code that may be wrong.
         draw: uniform in [0, 1), see `DiscoveryFeed`.
+        allowed: networks that discoveries may name endpoints in; None for all.
+        refused: called at each endpoint that a discovery may not name with why: `network`, `name`, or `reserved`.
+        own: what the host listens on, which no discovery may name.
     """
 
     def __init__(
@@ -57,12 +63,17 @@ class Discovery:
         background: Background,
         draw: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        allowed: Sequence[str] | None = None,
+        refused: Callable[[str], None] = lambda _reason: None,
+        own: Own = lambda _host, _port: False,
     ) -> None:
         self.ready = anyio.Event()
         self._store = store
         self._background = background
         self._draw = draw
         self._sleep = sleep
+        self._refused = refused
+        self._gate = Gate(allowed, refused, own=own)
         self._configured = DiscoverySession()
         self._membership = Membership({_CONFIGURATION: _CONFIGURATION})
         self._feeds: dict[str, DiscoveryFeed] = {}
@@ -70,13 +81,21 @@ class Discovery:
         self._group: TaskGroup | None = None
         self._warned: frozenset[tuple[str, str]] = frozenset()
         self._warned_of_more = False
+        self._told_refused: frozenset[Problem] = frozenset()
+        self._shown_refused = self._gate.shown
         self.follow(plans)
         self.configure(configured)
 
     @property
+    def plans(self) -> tuple[FeedPlan, ...]:
+        """What is run."""
+        return tuple(feed.plan for feed in self._feeds.values())
+
+    @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the feeds as they are now."""
-        return tuple(problem for feed in self._feeds.values() for problem in feed.problems)
+        """What is wrong with the feeds as they are now, and which of their endpoints are not allowed."""
+        told = (problem for feed in self._feeds.values() for problem in feed.problems)
+        return (*told, *self._gate.problems)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -118,7 +137,13 @@ class Discovery:
 
     def configure(self, configured: Sequence[EndpointMetadata]) -> None:
         """Take over another list from the host's configuration, at once."""
-        self._apply(_CONFIGURATION, self._configured.replace(configured))
+        self._put(_CONFIGURATION, self._configured.replace(configured))
+
+    def allow(self, networks: Sequence[str] | None) -> None:
+        """Take over another list of networks, at once: what it does not hold goes, what the last one kept out may come."""
+        for feed, events in self._gate.allow(networks).items():
+            self._put(feed, events)
+        self._warn()
 
     def follow(self, plans: Sequence[FeedPlan]) -> None:
         """Take over other discoveries. One that takes the place of another begins with what that one left, and what it
@@ -139,6 +164,7 @@ class Discovery:
             feeds[slot] = feed or self._feed(plan)
         self._feeds = feeds
         names = {_CONFIGURATION: _CONFIGURATION} | {slot: plan.name for slot, plan in wanted.items()}
+        self._gate.arrange(names)
         self._carry_out(self._membership.arrange(names))
         for slot in wanted:
             self._start(slot)
@@ -153,6 +179,7 @@ class Discovery:
             background=self._background,
             draw=self._draw,
             sleep=self._sleep,
+            refused=self._refused,
         )
 
     def _start(self, slot: str) -> None:
@@ -170,6 +197,9 @@ class Discovery:
         self._warn()
 
     def _apply(self, feed: str, events: Sequence[EndpointEvent]) -> None:
+        self._put(feed, self._gate.take(feed, events))
+
+    def _put(self, feed: str, events: Sequence[EndpointEvent]) -> None:
         if events:
             self._carry_out(self._membership.apply(feed, events))
 
@@ -188,6 +218,7 @@ class Discovery:
 
     def _warn(self) -> None:
         """Log ignored endpoints once, the first of them; not while a feed syncs: what an earlier run left is about to go."""
+        self._warn_of_refused()
         if not all(feed.is_synced for feed in self._feeds.values()):
             return
         warnings = self._membership.warnings
@@ -198,3 +229,15 @@ class Discovery:
         if more and not self._warned_of_more:
             logger.warning("endpoint_ambiguous: more than %d endpoints are ignored", len(warnings))
         self._warned, self._warned_of_more = frozenset(warnings), more > 0
+
+    def _warn_of_refused(self) -> None:
+        # Problems are dear to word, and this is called at each event.
+        shown = self._gate.shown
+        if shown == self._shown_refused:
+            return
+        self._shown_refused = shown
+        problems = self._gate.problems
+        for problem in problems:
+            if problem not in self._told_refused:
+                logger.warning("endpoint_refused: %s", problem)
+        self._told_refused = frozenset(problems)

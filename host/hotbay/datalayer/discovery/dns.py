@@ -11,6 +11,7 @@ at every look. Nothing is cached here. A truncated answer is asked for again by 
 """
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -58,7 +59,7 @@ class DnsEndpoints:
         self.name = name
         self.ready = anyio.Event() if ready is None else ready
         self._parameters = parameters
-        self._labels = dict(parameters.labels)
+        self._labels = MappingProxyType(dict(parameters.labels))
         self._by_name: dict[str, tuple[EndpointMetadata, ...]] = {}
         self._targets: dict[str, dict[str, tuple[str, ...]]] = {}
 
@@ -75,7 +76,7 @@ class DnsEndpoints:
                 raise discovery_failed("; ".join(problems)[:_MESSAGE_CHARACTERS])
             names = self._parameters.names
             found = {endpoint.id: endpoint for name in names for endpoint in self._by_name.get(name, ())}
-            notifier.replace(found.values())
+            notifier.replace(found.values(), is_all=True)
             hint = "the addresses that it last had stay in force"
             notifier.report([Problem("DISCOVERY_FAILED", f"{self.name}: {text}", hint=hint) for text in problems])
             self.ready.set()

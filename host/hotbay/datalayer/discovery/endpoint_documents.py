@@ -1,7 +1,7 @@
 """What an endpoint file says: entries turned into endpoints, or refused with their place.
 
 The file is `endpoints: [{name, namespace, address, port, labels, state, weight, metricsHost, nodeAddress}]`. Unknown keys are
-ignored, as by the router that this format comes from, so that one file serves both. An entry is taken whole or not at all. Of two entries
+ignored, as by the router that this format comes from, so that one file serves both, and each is told once. An entry is taken whole or not at all. Of two entries
 with one id the last wins. A server that runs several engines, each at a port of its own, is one entry with `ports` in
 place of `port`: it becomes the endpoints `NAME-rank-0`, `NAME-rank-1` …, `rank_index` being the port's position. Pure.
 """
@@ -9,13 +9,14 @@ place of `port`: it becomes the endpoints `NAME-rank-0`, `NAME-rank-1` …, `ran
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hotbay.config.addresses import AUTHORITY_FORM, HOST_FORM, is_authority, is_host
 from hotbay.config.discovery_parameters import StaticDiscovery
 from hotbay.config.documents import Document, refuse
-from hotbay.config.wording import Path, path_text
+from hotbay.config.endpoint_bounds import wrong_labels
+from hotbay.config.wording import Path, path_text, unknown_field
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
 from hotbay.errors import InputError, Problem
 
@@ -31,10 +32,12 @@ _MAX_NAME_CHARACTERS: Final = 253
 """As long as a DNS name, which is what names of servers usually are."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
-_MAX_LABEL_CHARACTERS: Final = 4096
 _MAX_PORTS: Final = 8
 """Of one server: as many as the router that this format comes from takes for one pod."""
 _CODE: Final = "CONFIG_INVALID"
+_KEYS: Final = frozenset(
+    {"name", "namespace", "address", "port", "ports", "labels", "state", "weight", "metricsHost", "nodeAddress"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class EndpointFile:
     Args:
         endpoints: valid entries in file order, ids unique.
         problems: why entries were refused.
-        warnings: what was decided although it could be read in two ways.
+        warnings: what was decided although it could be read in two ways, and keys that nobody reads.
         refused_ids: ids of refused entries.
         nameless: whether an entry was refused whose id cannot be told.
     """
@@ -77,6 +80,7 @@ def read_endpoints(document: Document, at: Path = ()) -> EndpointFile:
             refused.update((endpoint_id, *(_of_rank(endpoint_id, rank) for rank in range(_MAX_PORTS))))
         elif not endpoints:
             reader.nameless = True
+    reader.warn_ignored()
     endpoints = tuple(endpoint for _, endpoint in by_id.values())
     # A good entry beside a refused one of the same id is that id's word.
     refused_ids = frozenset(refused - by_id.keys())
@@ -135,12 +139,15 @@ class _Reader:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     nameless: bool = False
+    ignored: dict[str, list[int]] = field(default_factory=dict)
 
     def entry(self, index: int, entry: object) -> tuple[str, tuple[EndpointMetadata, ...]]:
         """The entry's id, "" if it cannot be told, and its endpoints, none if it is refused."""
         if not isinstance(entry, dict):
             self._refuse((index,), "a mapping with name, address and port", entry)
             return "", ()
+        for key in entry.keys() - _KEYS:
+            self.ignored.setdefault(str(key), []).append(index)
         before = len(self.problems)
         name = self._name(index, entry, "name", None)
         namespace = self._name(index, entry, "namespace", _DEFAULT_NAMESPACE)
@@ -176,6 +183,14 @@ class _Reader:
         message = f"the endpoint {endpoint_id!r} is given twice, on lines {lines[0]} and {lines[1]}: the last one holds"
         path = (*self.at, "endpoints", second)
         self.warnings.append(Problem("DUPLICATE_NAME", message, self.document.place(path), path_text(path)))
+
+    def warn_ignored(self) -> None:
+        """Each key that nobody reads, where it is first: the file of another router has it in all of its entries."""
+        for key, indexes in sorted(self.ignored.items()):
+            path = (*self.at, "endpoints", indexes[0], key)
+            found = unknown_field(path, self.document.key_place(path), _KEYS)
+            more = f", as in {len(indexes) - 1} more" if len(indexes) > 1 else ""
+            self.warnings.append(replace(found, message=f"{found.message} is ignored{more}"))
 
     def _name(self, index: int, entry: Mapping[str, object], key: str, default: str | None) -> str:
         value = entry.get(key, default)
@@ -230,10 +245,9 @@ class _Reader:
         if not isinstance(value, dict):
             self._refuse((index, "labels"), "a mapping of texts", value)
             return {}
-        for key, label in value.items():
-            if not isinstance(label, str) or len(label) > _MAX_LABEL_CHARACTERS:
-                hint = "put it in quotes" if isinstance(label, bool | int | float) else ""
-                self._refuse((index, "labels", key), f"a text of at most {_MAX_LABEL_CHARACTERS}", label, hint)
+        for path, expected, found in wrong_labels(value):
+            hint = "put it in quotes" if isinstance(found, bool | int | float) else ""
+            self._refuse((index, "labels", *path), expected, found, hint)
         return value
 
     def _state(self, index: int, value: object) -> EndpointState:

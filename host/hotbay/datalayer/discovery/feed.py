@@ -7,13 +7,13 @@ one left, and takes away what it does not name when it is ready. At most one run
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
 
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier, EndpointDiscovery, NotifierEndedError, OrderError
-from hotbay.datalayer.discovery.session import DiscoverySession, TooManyEndpointsError
+from hotbay.datalayer.discovery.session import MAX_ENDPOINTS, DiscoverySession, TooManyEndpointsError
 from hotbay.datalayer.discovery.told import first_told
 from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata
 from hotbay.errors import CapacityError, HostError, InputError, Problem
@@ -29,7 +29,10 @@ MAX_S: Final = 30.0
 """Pauses before a run is begun again: a server that comes back is found within half a minute."""
 STEADY_S: Final = 60.0
 """A run that was ready and went on for so long begins again with the first pause."""
+MORE_KEY: Final = "discovery.plugin_endpoints"
+"""Where an operator says how many endpoints a discovery of a package may name."""
 KEPT: Final = "what it last named stays in force, and it is tried again"
+_NOTHING_YET: Final = "it has named nothing yet, and it is tried again"
 
 
 def discovery_failed(message: str, *, hint: str = "") -> CapacityError:
@@ -51,6 +54,8 @@ class FeedPlan:
         settings: all that its runs depend on; compared.
         make: makes the object of one run.
         check: raises `InputError` when the configuration is wrong and known to be before a run.
+        most: endpoints that it may name; compared.
+        is_package: whether a package provides it.
     """
 
     slot: str
@@ -58,6 +63,15 @@ class FeedPlan:
     settings: object
     make: Callable[[], EndpointDiscovery] = field(compare=False)
     check: Callable[[], Awaitable[None]] = field(default=_is_fine, compare=False)
+    most: int = MAX_ENDPOINTS
+    is_package: bool = False
+
+    def too_many(self, error: TooManyEndpointsError) -> Problem:
+        """The problem of a run that names more."""
+        hint = (
+            KEPT if self.most == MAX_ENDPOINTS else f"raise `{MORE_KEY}` of the HostConfig if so many are meant; {KEPT}"
+        )
+        return Problem("DISCOVERY_FAILED", f"{self.name}: {error}", hint=hint)
 
 
 class DiscoveryFeed:
@@ -69,6 +83,7 @@ class DiscoveryFeed:
         ready: called each time that a run is ready.
         background: the boundary around code that may be wrong.
         draw: uniform in [0, 1), so that hosts that failed together do not come back together.
+        refused: called at each endpoint that a run refused for where it is, with why.
     """
 
     def __init__(
@@ -80,6 +95,7 @@ class DiscoveryFeed:
         background: Background,
         draw: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        refused: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.plan = plan
         self.problems: tuple[Problem, ...] = ()
@@ -91,6 +107,7 @@ class DiscoveryFeed:
         self._background = background
         self._draw = draw
         self._sleep = sleep
+        self._refused = refused
         self._held: Mapping[str, EndpointMetadata] = {}
         self._held_by: FeedPlan | None = None
         self._scope = anyio.CancelScope()
@@ -132,12 +149,18 @@ class DiscoveryFeed:
     async def _run_once(self) -> None:
         """One run and its problem. What is nobody's to act upon is raised: a fault of the discovery's own code."""
         plan = self.plan
-        session = DiscoverySession(self._held)
+        session = DiscoverySession(self._held, most=plan.most)
         discovery = plan.make()
         assert not discovery.ready.is_set(), "a discovery is made anew for each run"
         earlier = dict(self._held) if self._held_by == plan else {}
         notifier = self._notifier = DiscoveryNotifier(
-            session, discovery.ready, self._apply, self._heard, earlier=earlier
+            session,
+            discovery.ready,
+            self._apply,
+            self._heard,
+            earlier=earlier,
+            refused=self._refused,
+            too_many=plan.too_many,
         )
         self._has_reported = False
         try:
@@ -179,10 +202,14 @@ class DiscoveryFeed:
             problems = cause.problems
         elif isinstance(cause, HostError):
             problems = (Problem(cause.code, f"{plan.name}: {cause.message}", hint=cause.hint),)
-        elif isinstance(cause, (OrderError, NotifierEndedError, TooManyEndpointsError)):
+        elif isinstance(cause, TooManyEndpointsError):
+            problems = (plan.too_many(cause),)
+        elif isinstance(cause, (OrderError, NotifierEndedError)):
             problems = (Problem("DISCOVERY_FAILED", f"{plan.name}: {cause}", hint=KEPT),)
         else:
             raise error
+        if not self.was_synced and not self._held and (self._notifier is None or not self._notifier.held):
+            problems = tuple(replace(one, hint=one.hint.replace(KEPT, _NOTHING_YET)) for one in problems)
         self._report(problems, self.warnings)
 
     def _report(self, problems: tuple[Problem, ...], warnings: tuple[Problem, ...]) -> None:
@@ -193,5 +220,6 @@ class DiscoveryFeed:
                 logger.error("discovery_problem last_good=kept: %s", problem)
         for warning in warnings:
             if warning not in self.warnings:
-                logger.warning("endpoint_ambiguous: %s", warning)
+                event = "endpoint_key_ignored" if warning.code == "UNKNOWN_FIELD" else "endpoint_ambiguous"
+                logger.warning("%s: %s", event, warning)
         self.problems, self.warnings = problems, warnings

@@ -36,7 +36,7 @@ class FileEndpoints:
     async def run(self, notifier: DiscoveryNotifier) -> None:
         """Tell the file's endpoints and what becomes of them. Raises `InputError` when the first look is of no use."""
         content, read = await self._first_look()
-        notifier.replace(read.endpoints)
+        notifier.replace(read.endpoints, is_all=True)
         notifier.report((), read.warnings)
         self.ready.set()
         if not self._follow:
@@ -63,6 +63,8 @@ class FileEndpoints:
 def _read(content: FileContent) -> EndpointFile:
     file = str(content.path)
     if content.data is None:
-        problem = Problem("CONFIG_INVALID", f"the endpoint file cannot be read: {content.error}", Place(file))
+        hint = "bring it there, or correct `path`, which counts from the folder in which the configuration is named"
+        message = f"the endpoint file cannot be read: {content.error}"
+        problem = Problem("CONFIG_INVALID", message, Place(file), hint=hint)
         raise InputError([problem])
     return read_endpoints(load_document(decode_text(content.data, file=file), file=file))

@@ -5,6 +5,9 @@ is no 200 with a whole document of bounded size keeps what was there, and the pr
 cannot be read, and a refused target in it keeps its last good form. The first sync is the first document; a run that does
 not get it fails. Redirects are refused: who configured an address has to know whom it asks. An empty list is a clear
 answer and empties the feed.
+
+Files of certificates are followed, and secrets are read from their file for each request. A secret is sent to the configured
+address and to no other, and stands in no message.
 """
 
 import ssl
@@ -19,10 +22,11 @@ import httpx
 
 from hotbay.config.discovery_parameters import HttpSdDiscovery
 from hotbay.datalayer.discovery.endpoint_documents import with_last_good
-from hotbay.datalayer.discovery.feed import discovery_failed
+from hotbay.datalayer.discovery.feed import KEPT, discovery_failed
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier
 from hotbay.datalayer.discovery.service_documents import read_service_document
-from hotbay.datalayer.fetching.tls import client_context
+from hotbay.datalayer.fetching.credentials import authorization
+from hotbay.datalayer.fetching.tls import ClientTls
 from hotbay.errors import CapacityError, InputError, Problem, printable
 
 __all__ = ["MAX_BODY_BYTES", "HttpSdEndpoints"]
@@ -30,6 +34,7 @@ __all__ = ["MAX_BODY_BYTES", "HttpSdEndpoints"]
 MAX_BODY_BYTES: Final = 4 << 20
 """Holds as many targets as a feed may have, at 400 bytes each."""
 _MESSAGE_CHARACTERS: Final = 300
+_WHO: Final = "see whether `authorization` or `basicAuth` is what the server knows"
 _STAYS: Final = "what it last named stays in force, and it is asked again"
 
 
@@ -41,28 +46,32 @@ class HttpSdEndpoints:
         self.ready = anyio.Event()
         self._parameters = parameters
         self._directory = directory
-        parts = urlsplit(parameters.url)
-        # A query may hold a token, and problems are shown to everybody who sees the status.
-        self._shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self._shown = _shown(parameters.url)
         self._etag = ""
         self._problems: tuple[Problem, ...] = ()
         self._warnings: tuple[Problem, ...] = ()
 
     async def check(self) -> None:
-        """Raises `InputError` when a certificate file cannot be used."""
-        await anyio.to_thread.run_sync(client_context, self._parameters.tls, self._directory)
+        """Raises `InputError` when a certificate or a secret cannot be used."""
+        await anyio.to_thread.run_sync(self._tls)
+        await self._authorization()
 
     async def run(self, notifier: DiscoveryNotifier) -> None:
         """Ask, tell, wait, until cancelled. Raises `HostError` while there has been no document."""
+        tls = await anyio.to_thread.run_sync(self._tls)
         while True:
-            # Made anew after a failure: certificates may have been renewed, which a context does not see.
-            async with await self._client() as client:
+            # Anew when certificates changed; and after a failure, whatever a connection was left in.
+            context = tls.context if tls is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            async with self._client(context) as client:
                 while True:
                     problem = await self._look(client, notifier)
                     self.ready.set()
-                    notifier.report((*([problem] if problem else ()), *self._problems), self._warnings)
+                    told = (*([problem] if problem else ()), *(tls.problems if tls is not None else ()))
+                    notifier.report((*told, *self._problems), self._warnings)
                     await anyio.sleep(self._parameters.interval_s)
-                    if problem:
+                    if tls is not None:
+                        await tls.look()
+                    if problem or (tls is not None and tls.context is not context):
                         break
 
     async def _look(self, client: httpx.AsyncClient, notifier: DiscoveryNotifier) -> Problem | None:
@@ -84,19 +93,28 @@ class HttpSdEndpoints:
         except CapacityError as error:
             if not self.ready.is_set():
                 raise
-            return Problem(error.code, f"{self.name}: {error.message}", hint=_STAYS)
+            hint = _STAYS if error.hint == KEPT else f"{error.hint}; {_STAYS}"
+            return Problem(error.code, f"{self.name}: {error.message}", hint=hint)
         except InputError as error:
             if not self.ready.is_set():
                 raise
             return error.problems[0]
         last_good = notifier.held if self.ready.is_set() else notifier.earlier
-        notifier.replace(with_last_good(read, last_good))
+        notifier.replace(with_last_good(read, last_good), is_all=True)
         self._problems, self._warnings, self._etag = read.problems, read.warnings, etag
         return None
 
     async def _fetch(self, client: httpx.AsyncClient) -> tuple[bytes | None, str]:
-        """The document and its ETag, None when it is the one that was last taken over. Raises `CapacityError`."""
+        """The document and its ETag, None when it is the one that was last taken over.
+
+        Raises:
+            CapacityError: there is none.
+            InputError: a secret cannot be used; nobody was asked.
+        """
         headers = {"If-None-Match": self._etag} if self._etag else {}
+        value = await self._authorization()
+        if value:
+            headers["Authorization"] = value
         try:
             async with client.stream("GET", self._parameters.url, headers=headers) as response:
                 if response.status_code == 304 and self._etag:
@@ -110,10 +128,11 @@ class HttpSdEndpoints:
     def _refuse(self, response: httpx.Response) -> None:
         status = response.status_code
         if 300 <= status < 400 and "location" in response.headers:
-            target = printable(response.headers["location"])[:_MESSAGE_CHARACTERS]
+            target = printable(_shown(response.headers["location"]))[:_MESSAGE_CHARACTERS]
             raise discovery_failed(f"{self._shown}: redirects are not followed: configure {target} if that is meant")
         if status != 200:
-            raise discovery_failed(f"{self._shown}: expected 200, found {status}")
+            hint = _WHO if status in (401, 403) else ""
+            raise discovery_failed(f"{self._shown}: expected 200, found {status}", hint=hint)
         if response.headers.get("content-encoding", "identity") != "identity":
             raise discovery_failed(f"{self._shown}: sent in a content encoding that was not asked for")
 
@@ -125,12 +144,19 @@ class HttpSdEndpoints:
                 raise discovery_failed(f"{self._shown}: expected at most {MAX_BODY_BYTES} bytes, found more")
         return bytes(body)
 
-    async def _client(self) -> httpx.AsyncClient:
-        if self._parameters.url.startswith("https:"):
-            context = await anyio.to_thread.run_sync(client_context, self._parameters.tls, self._directory)
-        else:
-            # Never used, as nothing leads away from the address; a real one takes its time to read all authorities.
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    async def _authorization(self) -> str:
+        """What the request shows, "" for nothing. Raises `InputError`."""
+        credentials = self._parameters.credentials
+        if credentials is None:
+            return ""
+        return await anyio.to_thread.run_sync(authorization, credentials, self._directory)
+
+    def _tls(self) -> ClientTls | None:
+        """None over http, where a context is never used: nothing leads away from the address. Raises `InputError`."""
+        is_secure = self._parameters.url.startswith("https:")
+        return ClientTls(self._parameters.tls, self._directory) if is_secure else None
+
+    def _client(self, context: ssl.SSLContext) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(verify=context, trust_env=False),
             trust_env=False,
@@ -144,3 +170,13 @@ class HttpSdEndpoints:
             },
             timeout=self._parameters.timeout_s,
         )
+
+
+def _shown(url: str) -> str:
+    """What of a URL stands in problems, which everybody sees who sees the status: its query or user may be a secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "what it names"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" if host else parts.path

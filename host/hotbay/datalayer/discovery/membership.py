@@ -38,10 +38,12 @@ class _Claim:
     feed: str
     number: int
     endpoint: EndpointMetadata
+    nodes: tuple[_Node, _Node] = field(init=False)
 
-    @property
-    def nodes(self) -> tuple[_Node, _Node]:
-        return (self.endpoint.id,), (canonical_address(self.endpoint.address), self.endpoint.port)
+    def __post_init__(self) -> None:
+        # Once: addresses are read by the thousand when a pool is replaced, in one step of the loop.
+        address = canonical_address(self.endpoint.address)
+        object.__setattr__(self, "nodes", ((self.endpoint.id,), (address, self.endpoint.port)))
 
 
 @dataclass(slots=True)

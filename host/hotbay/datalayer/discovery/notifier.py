@@ -10,12 +10,13 @@ ports of one pod as endpoints of one server (`rank_index` is a port's position) 
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import anyio
 
-from hotbay.datalayer.discovery.session import DiscoverySession
+from hotbay.datalayer.discovery.session import DiscoverySession, TooManyEndpointsError
 from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata
 from hotbay.errors import Problem
 
@@ -62,6 +63,8 @@ class DiscoveryNotifier:
         apply: puts events in force, in order.
         report: takes the problems and the warnings that hold from now on.
         earlier: what runs of the same configuration left: a last good form of what this run finds unreadable.
+        refused: called at each endpoint that the run refused for where it is, with why.
+        too_many: the problem of a run that names more than it may, told beside its own until one has room for all.
     """
 
     def __init__(
@@ -72,12 +75,18 @@ class DiscoveryNotifier:
         report: Report,
         *,
         earlier: Mapping[str, EndpointMetadata],
+        refused: Callable[[str], None] = lambda _reason: None,
+        too_many: Callable[[TooManyEndpointsError], Problem] | None = None,
     ) -> None:
         self.earlier = earlier
         self._session = session
         self._ready = ready
         self._apply = apply
         self._report = report
+        self._refused = refused
+        self._too_many = too_many
+        self._crowd: tuple[Problem, ...] = ()
+        self._told: tuple[tuple[Problem, ...], tuple[Problem, ...]] = ((), ())
         self._thread = threading.get_ident()
         self._caller: int | None = None
         self._has_ended = False
@@ -86,6 +95,11 @@ class DiscoveryNotifier:
     def held(self) -> Mapping[str, EndpointMetadata]:
         """What the feed holds now, by id; before the sync also what earlier runs left."""
         return self._session.held
+
+    @property
+    def most(self) -> int:
+        """How many the run may name."""
+        return self._session.most
 
     def upsert(self, endpoint: EndpointMetadata) -> None:
         """The endpoint exists, with this metadata from now on.
@@ -96,22 +110,37 @@ class DiscoveryNotifier:
             TooManyEndpointsError: nothing has changed.
         """
         self._enter()
-        self._apply(self._session.upsert(endpoint))
+        with self._room():
+            self._apply(self._session.upsert(endpoint))
 
     def delete(self, endpoint_id: str) -> None:
         """The endpoint is gone; nothing happens when there is none. Raises as `upsert` does."""
         self._enter()
         self._apply(self._session.delete(endpoint_id))
 
-    def replace(self, endpoints: Iterable[EndpointMetadata]) -> None:
-        """These exist and no others, as one step: upserts in their order, then deletes. Raises as `upsert` does."""
-        self._enter()
-        self._apply(self._session.replace(endpoints))
+    def replace(self, endpoints: Iterable[EndpointMetadata], *, is_all: bool = False) -> None:
+        """These exist and no others, as one step: upserts in their order, then deletes. Raises as `upsert` does.
+
+        `is_all`, or `ready` that is set before: they are all that there is, so that what earlier runs left makes room in the
+        same step.
+        """
+        self._check_caller()
+        with self._room():
+            self._apply(self._session.replace(endpoints, is_all=is_all or self._ready.is_set()))
+        if self._crowd:
+            self._crowd = ()
+            self._report(*self._told)
 
     def report(self, problems: Sequence[Problem], warnings: Sequence[Problem] = ()) -> None:
         """What is wrong from now on, in place of what was said before; empty when all is well. Raises as `upsert` does."""
         self._enter()
-        self._report(tuple(problems), tuple(warnings))
+        self._told = tuple(problems), tuple(warnings)
+        self._report((*self._crowd, *problems), self._told[1])
+
+    def refuse(self, reason: str) -> None:
+        """Count an endpoint that exists and may not be used for where it is; `report` says which. Raises as `upsert` does."""
+        self._enter()
+        self._refused(reason)
 
     def sync(self) -> bool:
         """For who runs the discovery: take the sync over if the run has set `ready`; whether it has."""
@@ -125,7 +154,21 @@ class DiscoveryNotifier:
         """For who runs the discovery: the run is over, and refused from now on."""
         self._has_ended = True
 
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        try:
+            yield
+        except TooManyEndpointsError as error:
+            if self._too_many is not None:
+                self._crowd = (self._too_many(error),)
+                self._report((*self._crowd, *self._told[0]), self._told[1])
+            raise
+
     def _enter(self) -> None:
+        self._check_caller()
+        self.sync()
+
+    def _check_caller(self) -> None:
         if self._has_ended:
             raise NotifierEndedError("this run of the discovery is over: expected no call after it was cancelled")
         if threading.get_ident() != self._thread:
@@ -138,4 +181,3 @@ class DiscoveryNotifier:
                 f"expected all calls from one task, found one from the task {task.name!r}: calls of several tasks have "
                 "no order; send what they find through one queue"
             )
-        self.sync()

@@ -10,10 +10,12 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import orjson
 
+from hotbay.config.endpoint_bounds import wrong_labels
 from hotbay.config.wording import described, path_text
 from hotbay.datalayer.discovery.endpoint_documents import EndpointFile
 from hotbay.datalayer.discovery.session import MAX_ENDPOINTS
@@ -25,7 +27,8 @@ __all__ = ["read_service_document"]
 _CODE: Final = "CONFIG_INVALID"
 _TARGET: Final = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^:\[\]/@\s]+)):(?P<port>[0-9]{1,5})\Z")
 _HOST: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
-_MAX_LABEL_CHARACTERS: Final = 4096
+_MAX_GROUPS: Final = 2 * MAX_ENDPOINTS
+"""One for each target, and as many without any."""
 _MAX_PROBLEMS: Final = 20
 _META: Final = "__meta_"
 _PROMETHEUS: Final = "__"
@@ -49,12 +52,14 @@ def read_service_document(body: bytes, *, namespace: str, source: str) -> Endpoi
         raise InputError([Problem(_CODE, f"no JSON: {error.msg}", place)]) from error
     if not isinstance(groups, list):
         raise InputError([_problem(source, (), "not a document of HTTP service discovery", "a list of groups", groups)])
+    # Before they are read: what each costs is many times what it takes in the document.
+    if len(groups) > _MAX_GROUPS or sum(map(_target_count, groups)) > MAX_ENDPOINTS:
+        message = "not a document of HTTP service discovery"
+        expected = f"at most {MAX_ENDPOINTS} targets in at most {_MAX_GROUPS} groups"
+        raise InputError([Problem(_CODE, message, Place(source), "", expected, "more")])
     reader = _Reader(namespace, source)
     for index, group in enumerate(groups):
         reader.group(index, group)
-        if reader.targets > MAX_ENDPOINTS:
-            message = "not a document of HTTP service discovery"
-            raise InputError([Problem(_CODE, message, Place(source), "", f"at most {MAX_ENDPOINTS} targets", "more")])
     return reader.result()
 
 
@@ -62,7 +67,6 @@ def read_service_document(body: bytes, *, namespace: str, source: str) -> Endpoi
 class _Reader:
     namespace: str
     source: str
-    targets: int = 0
     found: dict[str, EndpointMetadata] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
@@ -87,7 +91,6 @@ class _Reader:
             self._refuse(path, "a list of targets" if len(path) > 1 else "a mapping with targets", found)
             self.nameless = True
             return
-        self.targets += len(targets)
         labels = self._labels(index, group.get("labels"))
         ranks: dict[str, int] = {}
         for position, target in enumerate(targets):
@@ -126,20 +129,25 @@ class _Reader:
         return None
 
     def _labels(self, index: int, value: object) -> Mapping[str, str] | None:
-        """None when the group's targets cannot be taken with them."""
+        """One mapping for all targets of the group; None when they cannot be taken with it."""
         if value is None:
-            return {}
+            return MappingProxyType({})
         if not isinstance(value, dict):
             self._refuse((index, "labels"), "a mapping of texts", value)
             return None
-        for name, label in value.items():
-            if not isinstance(label, str) or len(label) > _MAX_LABEL_CHARACTERS:
-                self._refuse((index, "labels", name), f"a text of at most {_MAX_LABEL_CHARACTERS}", label)
-                return None
-        return {name: label for name, label in value.items() if name.startswith(_META) or name[:2] != _PROMETHEUS}
+        for path, expected, found in wrong_labels(value):
+            self._refuse((index, "labels", *path), expected, found)
+            return None
+        kept = {name: label for name, label in value.items() if name.startswith(_META) or name[:2] != _PROMETHEUS}
+        return MappingProxyType(kept)
 
     def _refuse(self, path: tuple[str | int, ...], expected: str, found: object, hint: str = "") -> None:
         self.problems.append(_problem(self.source, path, "this target is refused", expected, found, hint))
+
+
+def _target_count(group: object) -> int:
+    targets = group.get("targets") if isinstance(group, dict) else None
+    return len(targets) if isinstance(targets, list) else 0
 
 
 def _host(bracketed: str | None, plain: str | None) -> str | None:

@@ -7,27 +7,30 @@ what this run named and did not take back. A run that ends before it is synced h
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
 
+from hotbay.config.endpoint_bounds import MAX_ENDPOINTS
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
 
 __all__ = ["MAX_ENDPOINTS", "DiscoverySession", "TooManyEndpointsError"]
 
-MAX_ENDPOINTS: Final = 10_000
-"""Of one feed: ten times the largest pool that is measured, and a bound for a feed that invents them."""
-
 
 class TooManyEndpointsError(ValueError):
-    """A feed names more endpoints than one feed may."""
+    """A feed names more endpoints than it may."""
 
-    def __init__(self) -> None:
-        super().__init__(f"expected at most {MAX_ENDPOINTS} endpoints of one feed, found one more")
+    def __init__(self, most: int = MAX_ENDPOINTS) -> None:
+        super().__init__(f"expected at most {most} endpoints of one feed, found one more")
 
 
 class DiscoverySession:
-    """See the module. `earlier` is what the feed's runs before this one left, by id."""
+    """See the module. `earlier` is what the feed's runs before this one left, by id; `most` how many it may hold.
 
-    def __init__(self, earlier: Mapping[str, EndpointMetadata] = MappingProxyType({})) -> None:
+    What was left may be more, when it was held under another bound: then nothing new comes before it has gone.
+    """
+
+    def __init__(
+        self, earlier: Mapping[str, EndpointMetadata] = MappingProxyType({}), *, most: int = MAX_ENDPOINTS
+    ) -> None:
+        self.most = most
         self._held = dict(earlier)
         self._earlier = frozenset(earlier)
         # Left by earlier runs and not named by this one: they go when it is synced.
@@ -51,8 +54,8 @@ class DiscoverySession:
             TooManyEndpointsError: nothing has changed.
         """
         before = self._held.get(endpoint.id)
-        if before is None and len(self._held) >= MAX_ENDPOINTS:
-            raise TooManyEndpointsError
+        if before is None and len(self._held) >= self.most:
+            raise TooManyEndpointsError(self.most)
         self._unnamed.discard(endpoint.id)
         if before == endpoint:
             return ()
@@ -70,15 +73,21 @@ class DiscoverySession:
         del self._held[endpoint_id]
         return (Delete(endpoint),)
 
-    def replace(self, endpoints: Iterable[EndpointMetadata]) -> tuple[EndpointEvent, ...]:
+    def replace(self, endpoints: Iterable[EndpointMetadata], *, is_all: bool = False) -> tuple[EndpointEvent, ...]:
         """These exist and no others: upserts in their order, then deletes.
+
+        With `is_all` the run has told all that there is by this, and is synced: what earlier runs left goes in the same step,
+        so that no room is needed for both.
 
         Raises:
             TooManyEndpointsError: nothing has changed.
         """
         wanted = {endpoint.id: endpoint for endpoint in endpoints}
-        if len(wanted.keys() | (self._earlier if not self._is_synced else set())) > MAX_ENDPOINTS:
-            raise TooManyEndpointsError
+        if len(wanted.keys() | (set() if self._is_synced or is_all else self._earlier)) > self.most:
+            raise TooManyEndpointsError(self.most)
+        if is_all:
+            self._is_synced = True
+            self._unnamed.clear()
         gone = [endpoint_id for endpoint_id in self._held if endpoint_id not in wanted]
         # Room first: the bound is on what is held, and the events' order is put right below.
         deleted = [event for endpoint_id in gone for event in self.delete(endpoint_id)]

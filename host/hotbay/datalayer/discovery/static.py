@@ -22,7 +22,7 @@ class StaticEndpoints:
 
     async def run(self, notifier: DiscoveryNotifier) -> None:
         """Tell all of them, and nothing more."""
-        notifier.replace(self._endpoints)
+        notifier.replace(self._endpoints, is_all=True)
         notifier.report((), self._warnings)
         self.ready.set()
         await anyio.sleep_forever()

@@ -5,26 +5,42 @@ Only the status and the fields that frame a body are looked at: at thousands of 
 for each field costs as much as all else. What is ambiguous is refused (two lengths, a length beside chunks, an unknown
 transfer coding), for a body of uncertain end may hold half a number. Invariants: bytes go to `space()` and are told to
 `received`; the buffer is replaced and never resized, because who fills it still holds a view; a body is within
-MAX_BODY_BYTES, and a head within MAX_HEAD_BYTES. Pure.
+MAX_BODY_BYTES, heads together within MAX_HEAD_BYTES, and so are trailers. What costs time apart from bytes has bounds of its
+own: interim heads, trailers, and chunks, which have to carry something. Pure.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
+from hotbay.datalayer.fetching.buffers import Buffers
 from hotbay.datalayer.pages.text import PageText
 
-__all__ = ["MAX_BODY_BYTES", "MAX_HEAD_BYTES", "Answer", "AnswerError", "AnswerReader", "Buffers"]
+__all__ = [
+    "CHUNK_BYTES",
+    "FREE_CHUNKS",
+    "MAX_BODY_BYTES",
+    "MAX_HEAD_BYTES",
+    "MAX_INTERIM_HEADS",
+    "MAX_TRAILERS",
+    "Answer",
+    "AnswerError",
+    "AnswerReader",
+]
 
 MAX_BODY_BYTES: Final = 4 << 20
 """Thirty times the page of a busy vLLM; bounds the memory that one endpoint can claim."""
 
 MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_INTERIM_HEADS: Final = 16
+MAX_TRAILERS: Final = 128
+"""Who sends any sends one or two of either."""
 
-_FIRST_BYTES: Final = 256 * 1024
-"""Holds most pages; memory that is not written to is not taken from the machine."""
-_MOST_KEPT: Final = 16
-_LARGEST_KEPT_BYTES: Final = 1 << 20
+FREE_CHUNKS: Final = 2048
+CHUNK_BYTES: Final = 128
+"""A body may have FREE_CHUNKS, and one more for each so many bytes: a server may send a page line by line, but a chunk costs
+3 µs, and four million bytes in chunks of one would be seconds."""
+
 _MAX_CHUNK_HEAD_BYTES: Final = 1024
 _LENGTH_DIGITS: Final = 19
 _PROTOCOL: Final = b"HTTP/1."
@@ -63,20 +79,6 @@ class Answer:
     reusable: bool
 
 
-class Buffers:
-    """Buffers that connections lend while an answer arrives: few answers arrive at once, whatever the connections."""
-
-    def __init__(self) -> None:
-        self._free: list[bytearray] = []
-
-    def take(self) -> bytearray:
-        return self._free.pop() if self._free else bytearray(_FIRST_BYTES)
-
-    def give(self, buffer: bytearray) -> None:
-        if len(self._free) < _MOST_KEPT and len(buffer) <= _LARGEST_KEPT_BYTES:
-            self._free.append(buffer)
-
-
 @dataclass(slots=True)
 class _Head:
     """What a head says of the body. `length` is None where chunks or the end of the connection say it."""
@@ -112,6 +114,7 @@ class AnswerReader:
         self.release()
         self._head: _Head | None = None
         self._body_start = self._body_end = 0
+        self._interim = self._chunks = self._trailers = self._trailers_start = 0
         self._in_trailers = False
 
     def release(self) -> None:
@@ -167,7 +170,7 @@ class AnswerReader:
         """Read the head of the final answer, and those of interim ones before it; False while it is incomplete."""
         while True:
             end = buffer.find(_HEAD_END, self._read, self._have)
-            if (self._have if end < 0 else end) - self._read > MAX_HEAD_BYTES:
+            if (self._have if end < 0 else end) > MAX_HEAD_BYTES:
                 raise _head_too_large()
             if end < 0:
                 begun = bytes(buffer[self._read : min(self._have, self._read + len(_PROTOCOL))])
@@ -178,6 +181,9 @@ class AnswerReader:
             self._read = end + len(_HEAD_END)
             if not 100 <= head.status < 200:
                 break
+            self._interim += 1
+            if self._interim > MAX_INTERIM_HEADS:
+                raise AnswerError("too_large", f"more than {MAX_INTERIM_HEADS} interim answers before the answer")
         self._head = head
         self._body_start = self._body_end = self._read
         if head.length is not None:
@@ -200,7 +206,7 @@ class AnswerReader:
             if self._body_end - self._body_start + size > MAX_BODY_BYTES:
                 raise _too_large()
             if size == 0:
-                self._in_trailers, self._read = True, begin
+                self._in_trailers, self._read, self._trailers_start = True, begin, begin
                 break
             end = begin + size
             if self._have < end + 2:
@@ -211,6 +217,9 @@ class AnswerReader:
             view[self._body_end : self._body_end + size] = view[begin:end]
             self._body_end += size
             self._read = end + 2
+            self._chunks += 1
+            if self._chunks > FREE_CHUNKS + (self._body_end - self._body_start) // CHUNK_BYTES:
+                raise AnswerError("too_large", f"the body has {self._chunks} chunks of next to nothing")
         return self._read_trailers(buffer)
 
     def _read_trailers(self, buffer: bytearray) -> bool:
@@ -218,6 +227,11 @@ class AnswerReader:
             is_last, self._read = end == self._read, end + 2
             if is_last:
                 return True
+            self._trailers += 1
+            if self._trailers > MAX_TRAILERS:
+                raise AnswerError("too_large", f"more than {MAX_TRAILERS} trailers follow the body")
+        if self._have - self._trailers_start > MAX_HEAD_BYTES:
+            raise AnswerError("too_large", f"the trailers of the answer are larger than {MAX_HEAD_BYTES} bytes")
         return False
 
     def _reserve(self, size: int) -> None:

@@ -6,7 +6,8 @@
 An endpoint is ejected for one of three reasons: so many attempts without a connection or an answer's first byte one after
 another, so large a share of failed requests (5xx, no first byte in time, an answer that broke off), or a time to first
 token that is an outlier against the pool's median. It stays out for a time that grows with each ejection, then gets one
-request at a time; one that is answered brings it back, one that is not ejects it again, for longer.
+request at a time; one that is answered brings it back, one that is not ejects it again, for longer. One whose client left
+too soon to tell (see `patience`) says nothing, and the next may go after a pause that grows with each of these.
 
 The form and most numbers are those of Envoy's outlier detection (`envoy.config.cluster.v3.OutlierDetection`):
 `consecutive_local_origin_failure` 5, `interval` 10 s, `base_ejection_time` 30 s times the ejections so far, at most
@@ -27,6 +28,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from hotbay.datalayer.health.patience import learned
 from hotbay.datalayer.health.reports import Report, Tally
 from hotbay.datalayer.health.state import (
     NEVER,
@@ -47,6 +49,7 @@ from hotbay.datalayer.health.state import (
     ProbeUnused,
     Reason,
     Tick,
+    Usual,
     Verdict,
     advance,
 )
@@ -59,13 +62,19 @@ PROBE_WITHIN_S: Final = 30.0
 PROBE_PAUSE_S: Final = 0.1
 """Between two requests that are offered to an endpoint and may not go there: each costs a decision of its own."""
 
+_LOST_FACTOR: Final = 4.0
+"""Of that pause with each probe whose client left, up to `base_s`: a server that hangs loses five clients in half a minute."""
+
+_LOST_MOST: Final = 16
+"""The pause is longer than any `base_s` then."""
+
 _FOREVER: Final = float("inf")
 
 MIN_COMPARED: Final = 3
 """Endpoints with enough samples: of two that differ nobody knows which one is the outlier."""
 
 _SAMPLES_KEPT: Final = 64
-"""Times to first token of one interval: a median of more says the same."""
+"""Times to first token of one interval: a median of more says the same. The longest is kept besides."""
 
 
 def step(pool: Pool, event: Event, now: float, limits: HealthLimits) -> tuple[Pool, tuple[Effect, ...]]:
@@ -116,13 +125,14 @@ class _Turn:
         self.begun_at = pool.begun_at
         self.turned_at = pool.turned_at
         self.pool_ttft_s = pool.pool_ttft_s
+        self.usual = pool.usual
         self.effects: list[Effect] = []
         self._out: int | None = None
 
     def pool(self) -> Pool:
         return Pool(
             MappingProxyType(self.endpoints), self.active, self.eras, self.begun_at, self.turned_at, self.pool_ttft_s,
-            panics=bool(self.active) and not any(map(self._is_in, self.active)),
+            self.usual, panics=bool(self.active) and not any(map(self._is_in, self.active)),
         )  # fmt: skip
 
     def _is_in(self, one: str) -> bool:
@@ -157,11 +167,12 @@ class _Turn:
                 continue
             if health.phase is Phase.ADMITTED:
                 self.endpoints[one] = health = _with(health, report)
-                reason = self._why_out(health)
-                if reason is not None:
+                reason = self._why_out(health, report)
+                if reason is None:
+                    if health.withheld is not None:
+                        self.endpoints[one] = replace(health, withheld=None)
+                elif not self._recovers(health, reason, report):
                     self._eject(one, reason)
-                elif health.withheld is not None:
-                    self.endpoints[one] = replace(health, withheld=None)
             elif health.phase is not Phase.EJECTED:
                 self._probed(one, health, report)
 
@@ -173,7 +184,7 @@ class _Turn:
         for one, health in self.endpoints.items():
             since = health.since if health.phase is Phase.ADMITTED else self.now
             self.endpoints[one] = Health(self.next_era(), since=since, eased_at=self.now)
-        self.pool_ttft_s = None
+        self.pool_ttft_s, self.usual = None, Usual()
 
     def probe_sent(self, event: ProbeSent) -> None:
         health = self.endpoints.get(event.endpoint_id)
@@ -191,33 +202,54 @@ class _Turn:
             if health.phase in (Phase.EJECTED, Phase.PROBING) and health.until <= self.now:
                 self._move(one, health, Cause.TIME_OVER, until=self.now)
         if self.now - self.turned_at >= self.limits.interval_s:
+            told = [self.endpoints[one] for one in self.active if self._is_in(one)]
+            longest_s = max((health.longest_ttft_s for health in told), default=0.0)
+            self.usual = learned(self.usual, [health.ttfts_s for health in told], longest_s, self.now, self.limits)
             self._compare()
             self._turn_over()
             self.turned_at = self.now
 
     # -- what is decided -------------------------------------------------------------------------
 
-    def _why_out(self, health: Health) -> Reason | None:
+    def _why_out(self, health: Health, report: Report) -> Reason | None:
         if health.run >= self.limits.unreachable:
-            return Reason.UNREACHABLE
+            # One that is kept goes on being out for what it was, as long as nothing says otherwise.
+            is_silent = report.silent if report.trailing else health.withheld is Reason.SILENT
+            return Reason.SILENT if is_silent else Reason.UNREACHABLE
         enough = health.recent.requests + health.earlier.requests >= self.limits.min_requests
         return Reason.ERRORS if enough and health.error_share >= self.limits.error_share else None
+
+    def _recovers(self, health: Health, reason: Reason, report: Report) -> bool:
+        """Whether one that was kept while all failed answers now: it does not go when the others are back."""
+        fails = report.errors > 0 and report.errors >= self.limits.error_share * report.requests
+        return health.withheld is not None and reason is Reason.ERRORS and not fails
 
     def _probed(self, one: str, health: Health, report: Report) -> None:
         if report.errors:
             self._eject(one, Reason.PROBE)
         elif not report.answered:
-            self.probe_unused(ProbeUnused(one))
-        elif health.reason is Reason.SLOW and self._is_slow(report.ttfts_s):
+            self._probe_said_nothing(one, health, report)
+        elif health.reason is Reason.SLOW and self._is_slow(report.longest_ttft_s):
             self._eject(one, Reason.PROBE)
         else:
             self._move(
-                one, health, Cause.ANSWERED, since=self.now, eased_at=self.now, run=0, recent=NOTHING, earlier=NOTHING
-            )
+                one, health, Cause.ANSWERED, since=self.now, eased_at=self.now, run=0, lost=0, recent=NOTHING,
+                earlier=NOTHING,
+            )  # fmt: skip
             self.effects.append(Effect(Verdict.RETURNED, one, health.reason))
 
-    def _is_slow(self, ttfts_s: tuple[float, ...]) -> bool:
-        return bool(ttfts_s) and self.pool_ttft_s is not None and self._outlies(max(ttfts_s), self.pool_ttft_s)
+    def _probe_said_nothing(self, one: str, health: Health, report: Report) -> None:
+        """Only one that was sent makes the next one wait for longer."""
+        if health.phase is not Phase.PROBING:
+            return
+        if report.lost:
+            pause_s = min(PROBE_PAUSE_S * _LOST_FACTOR ** min(health.lost, _LOST_MOST), self.limits.base_s)
+            self._move(one, health, Cause.UNUSED, until=self.now + pause_s, lost=health.lost + 1)
+        elif report.unused:
+            self._move(one, health, Cause.UNUSED, until=self.now + PROBE_PAUSE_S)
+
+    def _is_slow(self, ttft_s: float) -> bool:
+        return self.pool_ttft_s is not None and self._outlies(ttft_s, self.pool_ttft_s)
 
     def _outlies(self, ttft_s: float, pool_s: float) -> bool:
         return ttft_s > pool_s * self.limits.slow_factor and ttft_s - pool_s >= self.limits.slow_s
@@ -236,7 +268,7 @@ class _Turn:
         told = reason if reason is not Reason.PROBE or health.reason is None else health.reason
         self._move(
             one, health, Cause.FAILED, era=self.next_era(), until=self.now + for_s, reason=told, ejections=ejections,
-            eased_at=self.now, run=0, recent=NOTHING, earlier=NOTHING, withheld=None,
+            eased_at=self.now, run=0, lost=0, recent=NOTHING, earlier=NOTHING, withheld=None,
         )  # fmt: skip
         self.effects.append(Effect(Verdict.EJECTED, one, reason, for_s))
 
@@ -292,6 +324,7 @@ def _with(health: Health, report: Report) -> Health:
         recent.requests + report.requests,
         recent.errors + report.errors,
         (*recent.ttfts_s, *report.ttfts_s)[-_SAMPLES_KEPT:] if report.ttfts_s else recent.ttfts_s,
+        max(recent.longest_ttft_s, report.longest_ttft_s),
     )
     run = report.trailing if report.reached else health.run + report.trailing
     return replace(health, recent=gathered, run=run)

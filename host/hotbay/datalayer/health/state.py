@@ -34,6 +34,7 @@ __all__ = [
     "ProbeUnused",
     "Reason",
     "Tick",
+    "Usual",
     "Verdict",
     "advance",
 ]
@@ -65,6 +66,7 @@ class Reason(enum.StrEnum):
     """Why an endpoint was ejected; the value is a metric's label."""
 
     UNREACHABLE = "unreachable"
+    SILENT = "silent"
     ERRORS = "errors"
     SLOW = "slow"
     PROBE = "probe"
@@ -104,6 +106,8 @@ class HealthLimits:
 
     Args:
         unreachable: attempts one after another without a connection, or without a byte of an answer; at least 1.
+        silent_s: shortest wait for a first token that counts as no answer when its client gives it up,
+        silent_whole_s: and for an answer that is no stream; `patience` says more.
         error_share: share of failed requests, 0 to 1, that ejects,
         min_requests: from so many requests in the last two intervals on.
         slow_factor: median time to first token, over the median of all endpoints' medians, that ejects,
@@ -125,15 +129,18 @@ class HealthLimits:
     base_s: float = 30.0
     max_s: float = 300.0
     max_ejected: float = 0.5
+    silent_s: float = 2.0
+    silent_whole_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Outcomes of one interval. `ttfts_s` are the last ones, a bounded number."""
+    """Outcomes of one interval. `ttfts_s` are the last ones, a bounded number; `longest_ttft_s` is the longest of all."""
 
     requests: int = 0
     errors: int = 0
     ttfts_s: tuple[float, ...] = ()
+    longest_ttft_s: float = 0.0
 
 
 NOTHING: Final = Gathered()
@@ -152,6 +159,7 @@ class Health:
         ejections: that count towards the length of the next one.
         eased_at: when that count, or the phase, changed last.
         run: attempts one after another that got no byte.
+        lost: probes one after another that were sent, and whose clients left before they said anything.
         withheld: why it would be out if the floor did not keep it.
     """
 
@@ -163,6 +171,7 @@ class Health:
     ejections: int = 0
     eased_at: float = NEVER
     run: int = 0
+    lost: int = 0
     recent: Gathered = NOTHING
     earlier: Gathered = NOTHING
     withheld: Reason | None = None
@@ -180,8 +189,21 @@ class Health:
 
     @property
     def ttfts_s(self) -> tuple[float, ...]:
-        """Times to first token of the last two intervals."""
+        """Times to first token of the last two intervals, a bounded number."""
         return self.earlier.ttfts_s + self.recent.ttfts_s
+
+    @property
+    def longest_ttft_s(self) -> float:
+        """The longest of all in the last two intervals, 0 without any."""
+        return max(self.earlier.longest_ttft_s, self.recent.longest_ttft_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """For how long a silent stream says nothing, as enough streams of the pool told at `at` last; None where nothing is known."""
+
+    patience_s: float | None = None
+    at: float = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +211,7 @@ class Pool:
     """All endpoints by id. `active` are those that the operator lets take requests: neither cordoned nor of weight 0.
 
     `eras` is the number of the last era, `begun_at` when the pool got its first member, `turned_at` when an interval ended
-    last; `pool_ttft_s` is the median of times to first token, None where too few tell. `panics`: all active endpoints were
-    ejected, so that none counts as ejected.
+    last; `pool_ttft_s` is the median of times to first token, None where too few tell. `panics`: all active endpoints were ejected, so that none counts as ejected.
     """
 
     endpoints: Mapping[str, Health]
@@ -199,6 +220,7 @@ class Pool:
     begun_at: float = NEVER
     turned_at: float = NEVER
     pool_ttft_s: float | None = None
+    usual: Usual = Usual()
     panics: bool = False
 
     def admits(self, endpoint_id: str) -> bool:
@@ -250,7 +272,7 @@ class ProbeSent:
 
 @dataclass(frozen=True, slots=True)
 class ProbeUnused:
-    """It went elsewhere, or its client left."""
+    """It went elsewhere."""
 
     endpoint_id: str
 

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState
 from hotbay.datalayer.health.availability import decides, step
+from hotbay.datalayer.health.patience import Awaited, patience_s, weighed
 from hotbay.datalayer.health.reports import Attempt, Tally
 from hotbay.datalayer.health.slow_start import ramp
 from hotbay.datalayer.health.state import (
@@ -125,20 +126,47 @@ class HealthWatch:
     # -- what requests say -----------------------------------------------------------------------
 
     def begin(self, endpoint_id: str) -> int:
-        """An attempt begins; the number goes with what it reports."""
-        if endpoint_id in self._probing:
-            self._step(ProbeSent(endpoint_id))
-            self._probing.discard(endpoint_id)
+        """An attempt begins; the number goes with what it reports: its endpoint's era, negative for the probe.
+
+        Where all were ejected, requests go to an endpoint besides its probe: the first one that begins is the probe then.
+        """
         tally = self._tallies.get(endpoint_id)
-        return GONE if tally is None else tally.era
+        if tally is None:
+            return GONE
+        if endpoint_id in self._probing:
+            self._probing.discard(endpoint_id)
+            if self._pool.endpoints[endpoint_id].phase is Phase.PROBING:
+                self._step(ProbeSent(endpoint_id))
+                return -tally.era
+        return tally.era
+
+    def heard(self, endpoint_id: str) -> None:
+        """The endpoint sent somebody a piece of a body."""
+        tally = self._tallies.get(endpoint_id)
+        if tally is not None:
+            tally.pieces += 1
+
+    def pieces(self, endpoint_id: str) -> int:
+        """How many it sent: an attempt that waits compares two looks."""
+        tally = self._tallies.get(endpoint_id)
+        return 0 if tally is None else tally.pieces
+
+    def silent(
+        self, endpoint_id: str, era: int, attempt: Attempt, pieces: int, awaited: Awaited, waited_s: float
+    ) -> None:
+        """An attempt ended without a byte of a body, SILENT or LATE; `pieces` as they were when it was sent."""
+        limits, heard = self._in_force, self.pieces(endpoint_id) != pieces
+        if limits is not None:
+            longest_s = patience_s(awaited, self._pool.usual, limits)
+            self.ended(endpoint_id, era, weighed(attempt, heard=heard, waited_s=waited_s, patience_s=longest_s))
 
     def ended(self, endpoint_id: str, era: int, attempt: Attempt, ttft_s: float | None = None) -> None:
         """An attempt is decided; `ttft_s` from its request's last byte to the first token, where it says that."""
         tally = self._tallies.get(endpoint_id)
         limits = self._in_force
-        if tally is None or tally.era != era or limits is None:
+        if tally is None or tally.era != abs(era) or limits is None:
             return
-        tally.add(attempt, ttft_s)
+        tally.add(attempt, ttft_s, is_probe=era < 0)
         self._counted.add(endpoint_id)
         health = self._pool.endpoints[endpoint_id]
         if attempt is not Attempt.ANSWERED or health.phase is not Phase.ADMITTED:
@@ -156,9 +184,10 @@ class HealthWatch:
         return endpoint_id
 
     def unused(self, endpoint_id: str) -> None:
-        """The request that was to be the probe went elsewhere."""
-        self._probing.discard(endpoint_id)
-        self._step(ProbeUnused(endpoint_id))
+        """The request that was to be the probe went elsewhere; nothing happens where another one is the probe already."""
+        if endpoint_id in self._probing:
+            self._probing.discard(endpoint_id)
+            self._step(ProbeUnused(endpoint_id))
 
     @property
     def ejected(self) -> Sequence[str]:

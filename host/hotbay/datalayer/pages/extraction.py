@@ -18,6 +18,7 @@ from hotbay.datalayer.pages.engines import DEFAULT_ENGINE, Engine, EngineSet
 from hotbay.datalayer.pages.exposition import Form, PageMemory, PageReader
 from hotbay.datalayer.pages.line_search import FULL_EVERY
 from hotbay.datalayer.pages.readings import (
+    LARGEST,
     Fields,
     Samples,
     chosen,
@@ -31,6 +32,7 @@ from hotbay.datalayer.pages.readings import (
     total,
     whole,
 )
+from hotbay.datalayer.pages.steps import Steps, at_once
 from hotbay.datalayer.pages.text import PageText
 
 __all__ = ["EndpointMemory", "MetricsPage", "MetricsReader"]
@@ -98,6 +100,12 @@ class MetricsReader:
         Raises:
             ExpositionError: it is no metrics page, or not a whole one.
         """
+        return at_once(self.reading(page, labels, form, memory))
+
+    def reading(
+        self, page: PageText, labels: Mapping[str, str], form: Form = Form.TEXT, memory: EndpointMemory | None = None
+    ) -> Steps[MetricsPage]:
+        """`read` in steps of some ms; the memory is this one's until they are taken."""
         memory = memory or EndpointMemory()
         name = self._engine(page, labels, memory)
         reader = self._readers.get(name)
@@ -106,8 +114,8 @@ class MetricsReader:
             reader = self._readers[name] = _EngineReader(engine, self.engines.custom(name), self._wanted)
         if name != memory.read:
             memory.read, memory.parsed, memory.result = name, PageMemory(), None
-        memory.result = reader.read(page, form, memory)
-        return memory.result
+        result = memory.result = yield from reader.reading(page, form, memory)
+        return result
 
     def _engine(self, page: PageText, labels: Mapping[str, str], memory: EndpointMemory) -> str:
         """The engine; what a page gives away is looked for when nothing was found last time, and now and then."""
@@ -130,10 +138,10 @@ class _EngineReader:
         self._wanted = wanted
         self._page = PageReader({*_names_of(engine), *(metric.spec.name for metric in custom), *wanted})
 
-    def read(self, text: PageText, form: Form, memory: EndpointMemory) -> MetricsPage:
+    def reading(self, text: PageText, form: Form, memory: EndpointMemory) -> Steps[MetricsPage]:
         """Read one page; the last result if it says the same. Raises `ExpositionError`."""
         before, last = memory.parsed.page, memory.result
-        page = self._page.read(text, form, memory.parsed)
+        page = yield from self._page.reading(text, form, memory.parsed)
         if last is not None and page is before:
             return last
         engine, samples = self._engine, page.samples
@@ -190,8 +198,12 @@ class _EngineReader:
         self, fields: Fields, samples: Samples
     ) -> tuple[Mapping[str, int] | None, Mapping[str, int] | None, float | None]:
         lora = self._engine.lora
-        series = [] if lora is None else [s for s in series_of(lora.info, samples) if not math.isnan(s.value)]
+        infos = () if lora is None else series_of(lora.info, samples)
+        # What is no time of writing would be the newest for ever.
+        series = [info for info in infos if 0.0 <= info.value <= LARGEST]
         if lora is None or not series:
+            if infos:
+                fields.invalid.append("lora")
             return None, None, None
         newest = max(series, key=lambda sample: sample.value).labels
         maximum = label_number(newest.get(lora.maximum, ""))

@@ -63,7 +63,7 @@ class LineSearch:
     def __init__(self, names: Iterable[str]) -> None:
         choice = "|".join(re.escape(name) for name in sorted(set(names)))
         # A literal line feed in front lets the search skip whole lines; an anchor would try every byte.
-        self._wanted = re.compile(rf"\n[ \t]*({choice})(?=[{{ \t\r\n]|\Z)([^\n]*)".encode("ascii")) if choice else None
+        self._wanted = re.compile(rf"\n[ \t]*+({choice})(?=[{{ \t\r\n]|\Z)([^\n]*)".encode("ascii")) if choice else None
 
     def find(self, page: PageText, memory: LineMemory | None = None) -> list[FoundLine]:
         """The lines of the wanted names, in page order, at most MAX_LINES + 1; looked for where `memory` says, if it can

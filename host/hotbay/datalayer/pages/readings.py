@@ -7,6 +7,7 @@ from hotbay.config.metric_specs import MetricSpec
 from hotbay.datalayer.pages.exposition import Sample
 
 __all__ = [
+    "LARGEST",
     "Fields",
     "Samples",
     "chosen",
@@ -23,7 +24,7 @@ __all__ = [
 
 Samples: TypeAlias = Mapping[str, tuple[Sample, ...]]
 
-_LARGEST: Final = 1 << 53
+LARGEST: Final = 1 << 53
 """Beyond it a float no longer counts by one; no server has so many of anything."""
 
 
@@ -42,7 +43,7 @@ class Fields:
         samples: Samples,
         combine: Callable[[Iterable[float]], float],
         *,
-        most: float = _LARGEST,
+        most: float = LARGEST,
     ) -> float | None:
         """The combined value of the series that the first spec with any means; None without specs, or for a problem."""
         series = chosen(specs, samples)
@@ -90,7 +91,7 @@ def whole(value: float | None) -> int | None:
 
 
 def countable(number: int) -> int | None:
-    return number if number <= _LARGEST else None
+    return number if number <= LARGEST else None
 
 
 def label_number(text: str) -> float | None:

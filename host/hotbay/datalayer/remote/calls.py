@@ -3,10 +3,9 @@
 Every call holds a lease on its generation, so that one which retires answers it first. What a call came to is told to
 the counters that trials and guards look at: a version whose extractors fail is taken back like one whose scorers do. What is
 the host's or the operator's doing is not: no more polls are put to a process than it works at, the others wait their turn, and
-those that wait too long are skipped and counted apart.
+those that wait too long are skipped and counted apart. Events are delivered by `deliveries`.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
@@ -14,13 +13,12 @@ from typing import Final, Protocol, TypeVar
 import anyio
 from hotbay_sdk.protocol import Method, TypeDeclaration, Value
 
+from hotbay.datalayer.source import NotAskedError
 from hotbay.errors import CapacityError, HostError, InputError, PluginFault, Problem
 from hotbay.rpc.faults import UnsendableError
 from hotbay.rpc.leases import LiveRef
 
-__all__ = ["DEADLINE_S", "CallOutcomes", "Deliveries", "Generations", "RefCalls", "SkippedError"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["DEADLINE_S", "CallOutcomes", "Generations", "RefCalls", "SkippedError"]
 
 DEADLINE_S: Final = 0.95
 """What the plugin has for one call: what is late is its failure, and told as such."""
@@ -31,14 +29,6 @@ TURN_S: Final = 1.0
 """How long a poll waits for its turn: by then another page has come."""
 POLL_STEP_S: Final = TURN_S + DEADLINE_S + 0.5
 """What a poll of a plugin's extractor takes at most, with some room: it ends by its own bounds."""
-HOLD_S: Final = 15.0
-"""How long an event waits in all for processes to be there again: longer than a crash loop's first pauses. Others wait behind."""
-MAX_DELIVERIES: Final = 3
-"""Processes that may die of one event before it is given up: it would take the next one with it, too."""
-MAX_WAITING: Final = 256
-"""Events of one ref that wait for their turn; what comes then is given up at once."""
-EVENT_STEP_S: Final = HOLD_S + MAX_DELIVERIES * DEADLINE_S + 1.0
-"""What an event takes at most once it is its turn, with some room."""
 
 _T = TypeVar("_T")
 Arguments = Callable[[LiveRef], Sequence[object]]
@@ -66,7 +56,7 @@ class CallOutcomes(Protocol):
         """One call has ended; with `code` it failed. An unknown generation is nobody's."""
 
 
-class SkippedError(CapacityError):
+class SkippedError(CapacityError, NotAskedError):
     """A poll was not made: the type takes fewer at once than come. No failure of anybody."""
 
 
@@ -250,78 +240,3 @@ class RefCalls:
             code="" if error is None else error.code,
             complaint="" if error is None else error.message,
         )
-
-
-class Deliveries:
-    """Events of one ref: numbered from 1, one at a time in the order in which they came, each answered at most once.
-
-    An event in flight at a process that retires is answered by it. One that a process did not answer because it ended
-    goes to its successor under the same number, until `MAX_DELIVERIES` processes have ended with it: an author may see it
-    more than once. While no process is there an event waits for `hold_s` in all; then they fail at once, until there is
-    one again. At most `MAX_WAITING` wait for their turn.
-    """
-
-    def __init__(self, calls: RefCalls, *, hold_s: float = HOLD_S) -> None:
-        self.number = 0
-        """Of the event that was taken up last."""
-        self.given_up = 0
-        """Events that no process answered."""
-        self._calls = calls
-        self._hold_s = hold_s
-        self._turn = anyio.Lock()
-        self._waiting = 0
-        self._is_out = False
-
-    async def deliver(self, method: Method, event: object, read: Callable[[Value, LiveRef], _T]) -> _T:
-        """Have one event answered. Calls may overlap and wait their turn. Raises `HostError` when it was not.
-
-        What the plugin itself raises counts as its answer.
-        """
-        if self._waiting >= MAX_WAITING:
-            self.given_up += 1
-            raise CapacityError("RESOURCE_EXHAUSTED", f"'{self._calls.ref}' has {MAX_WAITING} events before this one")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                self.number += 1
-                return await self._deliver(self.number, method, event, read)
-        finally:
-            self._waiting -= 1
-
-    async def _deliver(self, number: int, method: Method, event: object, read: Callable[[Value, LiveRef], _T]) -> _T:
-        deaths, until_s = 0, anyio.current_time() + self._hold_s
-        while True:
-            live = await self._process(until_s)
-            try:
-                return await self._calls.ask_at(live, method, lambda _: [number, event], read)
-            except HostError as error:
-                if not self._went(live, error):
-                    raise
-                # It may have come as far as the author's code: then it may be the event that ended it.
-                deaths += error.code != "STALE_HANDLE"
-                if deaths >= MAX_DELIVERIES:
-                    self.given_up += 1
-                    logger.warning("event_given_up ref=%s number=%d: %s", self._calls.ref, number, error.message)
-                    raise
-
-    def _went(self, live: LiveRef, error: HostError) -> bool:
-        """Whether it got no answer because what was asked is there no more.
-
-        A process that is ending may have answered before: then the error is its answer, and not why it ended.
-        """
-        if error is live.generation.client.fault:
-            return True
-        return error.code == "STALE_HANDLE" and self._calls.generations.current(self._calls.ref) != live
-
-    async def _process(self, until_s: float) -> LiveRef:
-        """The process to ask, waited for until then at most."""
-        calls = self._calls
-        live = calls.generations.current(calls.ref)
-        if live is None and not self._is_out:
-            with anyio.move_on_after(max(0.0, until_s - anyio.current_time())):
-                live = await calls.process()
-        self._is_out = live is None
-        if live is None:
-            self.given_up += 1
-            raise calls.unavailable()
-        return live

@@ -7,9 +7,10 @@ from hotbay_sdk.protocol import Method, TypeDeclaration, Value
 
 from hotbay.config.data_types import ObjectKind
 from hotbay.datalayer.endpoint import Endpoint
-from hotbay.datalayer.endpoint_rows import endpoint_row
+from hotbay.datalayer.endpoint_rows import wire_row
 from hotbay.datalayer.remote.budget import POLL_IDLE_S, AttributeBudget, reply_limit
-from hotbay.datalayer.remote.calls import EVENT_STEP_S, POLL_STEP_S, Deliveries, RefCalls, SkippedError
+from hotbay.datalayer.remote.calls import POLL_STEP_S, RefCalls
+from hotbay.datalayer.remote.deliveries import EVENT_STEP_S, Deliveries
 from hotbay.datalayer.remote.payloads import PAYLOAD_TYPES, payload_to_wire
 from hotbay.datalayer.remote.results import read_attributes, read_of_endpoints
 from hotbay.datalayer.remote.wire_events import (
@@ -28,6 +29,7 @@ from hotbay.datalayer.source import (
     Extracted,
     NotificationSource,
     ObjectEvent,
+    TellsAgain,
 )
 from hotbay.errors import Problem
 from hotbay.rpc.leases import LiveRef
@@ -96,29 +98,26 @@ class RemoteExtractor(_Remote):
     async def extract(self, payload: object, endpoint: Endpoint) -> Extracted:
         """Ask for what one payload says. Raises `HostError`, after at most `step_s`.
 
-        Nothing new where it was not asked because too many others were: the next payload says more.
+        That is a `NotAskedError` where it was not asked because too many others were: the next payload says more.
         """
         metadata = endpoint.metadata
-        row = endpoint_row(metadata)
+        row = wire_row(metadata)
 
         def read(found: Value, live: LiveRef) -> Extracted:
             attributes = read_attributes(found, live.declaration.data.attributes, self.taken)
             self._budget.take({metadata.id: attributes})
             return attributes
 
-        try:
-            return await self._calls.ask(
-                Method.POLL_EXTRACT,
-                lambda live: [row, payload_to_wire(payload, live.declaration.data.families)],
-                read,
-                limit=_reply_limit,
-            )
-        except SkippedError:
-            return {}
+        return await self._calls.ask(
+            Method.POLL_EXTRACT,
+            lambda live: [row, payload_to_wire(payload, live.declaration.data.families)],
+            read,
+            limit=_reply_limit,
+        )
 
 
 class RemoteEventExtractor(_Remote):
-    """An `EventExtractor`. Events are delivered as `Deliveries` says, which bounds how long that takes: `step_s`."""
+    """An `EventExtractor`. Events are delivered as `Deliveries` says: only one whose process is away has no end."""
 
     step_s = EVENT_STEP_S
 
@@ -172,6 +171,11 @@ class RemoteSource:
         hint = "write `objects: {directory: FOLDER}` in the HostConfig"
         return (Problem("CONFIG_INVALID", message, path="objects.directory", expected="a folder", hint=hint),)
 
+    def tell_again(self) -> None:
+        """Have the feed emit once more all that is there."""
+        if isinstance(self._feed, TellsAgain):
+            self._feed.tell_again()
+
     async def run(self, emit: Emit) -> None:
         """Emit what the feed finds, until cancelled."""
         if self._feed is None:
@@ -180,7 +184,7 @@ class RemoteSource:
             await self._feed.run(emit)
 
     async def notify(self, event: ObjectEvent) -> ObjectEvent | None:
-        """What the extractors are to see. Raises `HostError` when nobody answered: the event is dropped then."""
+        """What the extractors are to see. Raises `HostError` when nobody answered it: the event is dropped then."""
         event_or_none = event
         if self._feed is not None:
             fed = await self._feed.notify(event)

@@ -5,12 +5,15 @@ something else fails each call, and counts as failing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from hotbay_sdk.protocol import TypeDeclaration
 
-from hotbay.config.data_types import ENDPOINT_PAYLOAD, POLLED_PAYLOADS, ObjectKind, TypeForm
+from hotbay.config.data_types import ENDPOINT_PAYLOAD, POLLED_PAYLOADS, ObjectKind, Point, TypeForm
 from hotbay.config.data_uses import ExtractorUse, SourceUse
 from hotbay.datalayer.discovery.feed import FeedPlan
+from hotbay.datalayer.discovery.places import Own
 from hotbay.datalayer.discovery.plans import DISCOVERY_SLOT
 from hotbay.datalayer.remote.calls import CallOutcomes, Generations, RefCalls
 from hotbay.datalayer.remote.discovery import RemoteDiscovery
@@ -20,7 +23,9 @@ from hotbay.datalayer.remote.extractors import (
     RemoteExtractor,
     RemoteSource,
 )
-from hotbay.datalayer.remote.records import Own
+from hotbay.datalayer.remote.payloads import PAYLOAD_TYPES
+from hotbay.datalayer.remote.polling import RemotePollingSource
+from hotbay.datalayer.remote.watching import RemoteWatchSource
 from hotbay.datalayer.remote.wire_events import form_of, object_kind_of
 from hotbay.datalayer.source import AnyExtractor, DataSource, NotificationSource
 from hotbay.datalayer.sources.registrar import MissingPolicy, PendingRegistration
@@ -87,19 +92,28 @@ class RemoteTypes:
 
     def source(self, use: SourceUse) -> DataSource | None:
         """The source of a package's type; None while nobody has said what the type is."""
-        payload = self._payload_of(use)
-        if payload is None or payload in POLLED_PAYLOADS:
+        form = self._form_of(use)
+        payload = _payload_in(form)
+        if form is None or payload is None:
+            return None
+        kind = object_kind_of(payload)
+        if Point.POLL in form.points:
+            polled = payload in POLLED_PAYLOADS
+            calls = RefCalls(use.name, "poll", self, self, payload=payload)
+            return RemotePollingSource(use.type, payload, calls) if polled else None
+        if Point.WATCH in form.points:
+            return RemoteWatchSource(use.type, kind, use.name, self, self) if kind is not None else None
+        if payload in POLLED_PAYLOADS:
             return None
         calls = RefCalls(use.name, "source", self, self, payload=payload)
         if payload == ENDPOINT_PAYLOAD:
             return RemoteEndpointSource(use.type, calls)
-        kind = object_kind_of(payload)
         feed = self._feed(kind) if self._feed is not None and kind is not None else None
         return RemoteSource(use.type, payload, calls, feed)
 
     def extractor(self, use: ExtractorUse, source: SourceUse) -> AnyExtractor | None:
         """The extractor of a package's type: it reads what the source brings."""
-        payload = self._payload_of(source)
+        payload = _payload_in(self._form_of(source))
         if payload is None:
             return None
         calls = RefCalls(use.name, "extract", self, self, payload=payload)
@@ -129,8 +143,12 @@ class RemoteTypes:
             if declared is None or "extract" not in declared.points or not declared.data.default_source:
                 continue
             if declared.data.payload in POLLED_PAYLOADS:
-                # What it asked for first holds, also if another version asks for something else.
-                wanted[ref, type_name] = self._wishes.get((ref, type_name)) or self._wish(ref, declared)
+                known = self._wishes.get((ref, type_name))
+                if known is None or not _asks_for(known, declared):
+                    known = self._wish(ref, declared)
+                source_type = declared.data.default_source
+                listed = next((name for name, one in self.listed.items() if one == source_type), "")
+                wanted[ref, type_name] = replace(known, listed=listed)
         self._wishes = wanted
         return tuple(wanted.values())
 
@@ -145,11 +163,21 @@ class RemoteTypes:
     def discovery_plan(self, ref: str) -> FeedPlan:
         """What is to be run for the plugin ref of a package's discovery."""
         name = f"discovery {ref!r}"
-        return FeedPlan(DISCOVERY_SLOT, name, ("plugin", ref), lambda: RemoteDiscovery(ref, self, self, own=self._own))
+        ask = partial(RemoteDiscovery, ref, self, self, own=self._own)
+        return FeedPlan(DISCOVERY_SLOT, name, ("plugin", ref), ask, is_package=True)
 
-    def _payload_of(self, source: SourceUse) -> str | None:
-        form = source.form
-        if form is None:
-            live = self.current(source.name)
-            form = form_of(live.declaration) if live is not None else None
-        return form.payloads[0] if form is not None and len(form.payloads) == 1 else None
+    def _form_of(self, source: SourceUse) -> TypeForm | None:
+        if source.form is not None:
+            return source.form
+        live = self.current(source.name)
+        return form_of(live.declaration) if live is not None else None
+
+
+def _asks_for(wish: PendingRegistration, declared: TypeDeclaration) -> bool:
+    """Whether this is what the type asks for now: another version may read something else, or of another source."""
+    payload = PAYLOAD_TYPES[declared.data.payload]
+    return wish.source_type == declared.data.default_source and getattr(wish.extractor, "payload", None) is payload
+
+
+def _payload_in(form: TypeForm | None) -> str | None:
+    return form.payloads[0] if form is not None and len(form.payloads) == 1 else None

@@ -3,58 +3,81 @@
 `["upsert", endpoint]`, `["delete", id]`, `["ready"]`. Bytes that are no records end the run; an endpoint that cannot be
 used is told and costs nothing else. Endpoints are held to the rules of endpoint files, and to one more: a plugin sends
 requests to no address that reaches something else than a model server wherever it is, such as a cloud's metadata service.
+Names are not resolved here; an operator who lists the networks that discoveries may name (`discovery.allowed`) rules them out.
 """
 
 import ipaddress
-import struct
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from hotbay_sdk.protocol import Value, ValueRefusedError
-from hotbay_sdk.protocol.values import unpack_checked
+from hotbay_sdk.protocol import Value
 
-from hotbay.config.addresses import host_and_port
 from hotbay.config.documents import Document
+from hotbay.config.endpoint_bounds import wrong_labels
+from hotbay.datalayer.discovery.allowed import ADDRESS_REFUSED, NOT_OWN, SOMEWHERE
 from hotbay.datalayer.discovery.endpoint_documents import read_endpoints
+from hotbay.datalayer.discovery.places import Own, addresses_in, is_nowhere, places_of, plain_address
 from hotbay.datalayer.endpoint import EndpointMetadata
+from hotbay.datalayer.remote.framing import RecordFrames
 from hotbay.errors import PluginFault, Problem
 
-__all__ = ["MAX_RECORD_BYTES", "Gone", "Named", "Own", "Record", "RecordReader", "Refused", "Told", "listens_on"]
+__all__ = [
+    "Gone",
+    "Item",
+    "ItemT",
+    "Named",
+    "Record",
+    "RecordOf",
+    "RecordReader",
+    "Refused",
+    "Told",
+]
 
-MAX_RECORD_BYTES: Final = 64 * 1024
-_LENGTH: Final = struct.Struct(">I")
 _MAX_ID_CHARS: Final = 512
-_MAX_LABELS: Final = 256
-_MAX_LABEL_CHARS: Final = 4096
 _REFUSED_COST: Final = 10
 _BYTES_OF_COST: Final = 512
 _METADATA: Final = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "fd00:ec2::254")))
 """Where clouds answer with credentials, beside 169.254.169.254, which is link-local."""
+_METADATA_NAMES: Final = frozenset(
+    ("metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal")
+)
+"""By which machines in clouds know it, whatever address that is."""
 _FIELDS: Final = ("name", "namespace", "address", "port", "labels", "state", "weight", "metricsHost", "nodeAddress")
 """Of an endpoint file's entry; `ports` is left out: an upsert is of one endpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The endpoint exists."""
+class Item(Protocol):
+    """What runs tell of, each by an id of its own."""
 
-    endpoint: EndpointMetadata
+    @property
+    def id(self) -> str: ...
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Generic[ItemT]):
+    """It exists, and is this: an endpoint, or what else runs tell of."""
+
+    item: ItemT
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Something exists that cannot be used. `endpoint_id` is empty where it cannot be told."""
+    """Something exists that cannot be used. `item_id` is empty where it cannot be told."""
 
-    endpoint_id: str
+    item_id: str
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The endpoint is gone."""
+    """It is gone."""
 
-    endpoint_id: str
+    item_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +85,12 @@ class Told:
     """Everything that is there was told."""
 
 
-Record = Named | Refused | Gone | Told
-
-
-Own = Callable[[str, int], bool]
-"""Whether an address and a port are the host's own."""
+RecordOf: TypeAlias = Named[ItemT] | Refused | Gone | Told
+Record = RecordOf[EndpointMetadata]
 
 
 def _nothing(_address: str, _port: int) -> bool:
     return False
-
-
-def listens_on(host: str, port: int) -> Own:
-    """What is a host's own that listens at `host`, which may be a name or unspecified, and `port`.
-
-    Other addresses of its machine are not known here: a host that listens everywhere is found by its loopback alone.
-    """
-    try:
-        there = ipaddress.ip_address(host)
-    except ValueError:
-        there = ipaddress.ip_address("127.0.0.1")
-
-    def is_own(address: str, at: int) -> bool:
-        found = ipaddress.ip_address(address)
-        return at == port and (found == there or (found.is_loopback and (there.is_unspecified or there.is_loopback)))
-
-    return is_own
 
 
 class RecordReader:
@@ -100,29 +103,17 @@ class RecordReader:
         self.cost = 0
         self._name = name
         self._own = own
-        self._data = bytearray()
+        self._frames = RecordFrames(name)
 
     def feed(self, data: bytes) -> Iterator[Record]:
         """The records that `data` completes, in order. Raises `PluginFault` BAD_RESULT where they are none."""
-        self._data += data
-        while len(self._data) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._data)
-            if length > MAX_RECORD_BYTES:
-                raise PluginFault("BAD_RESULT", f"{self._name}: a record of {length} bytes, at most {MAX_RECORD_BYTES}")
-            end = _LENGTH.size + length
-            if len(self._data) < end:
-                return
-            body = bytes(self._data[_LENGTH.size : end])
-            del self._data[:end]
-            record = self._record(body)
-            self.cost = 1 + length // _BYTES_OF_COST + (_REFUSED_COST if isinstance(record, Refused) else 0)
+        for value in self._frames.feed(data):
+            record = self._record(value)
+            self.cost = 1 + self._frames.length // _BYTES_OF_COST
+            self.cost += _REFUSED_COST if isinstance(record, Refused) else 0
             yield record
 
-    def _record(self, body: bytes) -> Record:
-        try:
-            value = unpack_checked(body)
-        except ValueRefusedError as error:
-            raise PluginFault("BAD_RESULT", f"{self._name}: a record cannot be read: {error}") from error
+    def _record(self, value: Value) -> Record:
         match value:
             case ["upsert", dict() as entry]:
                 return self._endpoint(entry)
@@ -132,7 +123,7 @@ class RecordReader:
                 return Told()
         raise PluginFault("BAD_RESULT", f"{self._name}: a record is no upsert of a map, delete of an id, or ready")
 
-    def _endpoint(self, entry: dict[str, Value]) -> Named | Refused:
+    def _endpoint(self, entry: dict[str, Value]) -> Named[EndpointMetadata] | Refused:
         endpoint_id = entry.get("id")
         fields: dict[str, Value] = {name: _bounded(entry[name]) for name in _FIELDS if name in entry}
         if isinstance(endpoint_id, str):
@@ -144,11 +135,11 @@ class RecordReader:
         if not read.endpoints:
             return self._refused(min(read.refused_ids, key=len, default=""), read.problems[0])
         endpoint = read.endpoints[0]
-        for path, host, port in _places(endpoint):
+        for path, host, port in places_of(endpoint):
             wrong = self._wrong(host, port)
             if wrong:
                 hint = "have the plugin name the address at which the model server listens"
-                problem = Problem("CONFIG_INVALID", "", path=path, expected=wrong, found=host, hint=hint)
+                problem = Problem(ADDRESS_REFUSED, "", path=path, expected=wrong, found=host, hint=hint)
                 return self._refused(endpoint.id, problem)
         return Named(endpoint)
 
@@ -157,28 +148,22 @@ class RecordReader:
         return Refused(known, replace(problem, place=None, message=message))
 
     def _wrong(self, host: str, port: int) -> str:
-        """What was expected of an address that no model server of a plugin has; empty for all others, and for names."""
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return ""
-        plain = (address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None) or address
-        if plain.is_unspecified or plain.is_multicast or plain.is_link_local or plain in _METADATA:
-            return "no unspecified, multicast, link-local or metadata address"
-        if plain == _BROADCAST:
-            return "no broadcast address"
-        return "an address that is not this host's own" if self._own(str(plain), port) else ""
+        """What was expected of an address that no model server of a plugin has; empty for all others, and for other names."""
+        plain = plain_address(host)
+        if plain is None and _NUMBER.search(host):
+            return "an address, or a name that is no number"
+        if plain is None and host.lower().removesuffix(".") in _METADATA_NAMES:
+            return "no metadata service"
+        for one in addresses_in(plain) if plain is not None else ():
+            if is_nowhere(one):
+                return SOMEWHERE
+            if one.is_link_local or one in _METADATA:
+                return "no link-local or metadata address"
+        return NOT_OWN if self._own(host, port) else ""
 
 
-def _places(endpoint: EndpointMetadata) -> Iterator[tuple[str, str, int]]:
-    """Where requests are sent for an endpoint: the field, the host and the port, 0 where it is not the plugin's to say."""
-    yield "address", endpoint.address, endpoint.port
-    if endpoint.metrics_host:
-        yield ("metricsHost", *(host_and_port(endpoint.metrics_host) or ("", 0)))
-    yield "nodeAddress", endpoint.node_address, 0
-
-
-_BROADCAST: Final = ipaddress.ip_address("255.255.255.255")
+_NUMBER: Final = re.compile(r"(?:\A|\.)0[xX][0-9a-fA-F]*\.?\Z")
+"""What a resolver takes for an address, 0x7f000001 or 127.0x1: it is no name, and spells an address that is not looked at."""
 
 
 def _bounded(value: Value) -> Value:
@@ -187,11 +172,6 @@ def _bounded(value: Value) -> Value:
         return f"a value of type {type(value).__name__}"
     if not isinstance(value, dict):
         return value
-    if len(value) > _MAX_LABELS:
-        return f"{len(value)} labels, more than {_MAX_LABELS}"
-    for name, label in value.items():
-        if len(name) > _MAX_LABEL_CHARS:
-            return f"a label's name of {len(name)} characters"
-        if not isinstance(label, str) or len(label) > _MAX_LABEL_CHARS:
-            return {name: label}
+    for path, expected, _ in wrong_labels(value):
+        return {name: value[name] for name in path} or f"labels, but not {expected}"
     return value

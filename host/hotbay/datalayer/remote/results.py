@@ -9,7 +9,7 @@ from typing import Final
 
 from hotbay_sdk.protocol import Value
 
-from hotbay.datalayer.attributes import AttributeMap, AttributeRefusedError, AttributeValue
+from hotbay.datalayer.attributes import AttributeRefusedError, AttributeValue, CheckedAttributes
 from hotbay.errors import PluginFault
 
 __all__ = ["MAX_ENDPOINTS_OF_EVENT", "read_attributes", "read_of_endpoints"]
@@ -24,7 +24,7 @@ _MAX_INT: Final = (1 << 63) - 1
 
 def read_attributes(
     found: Value, declared: Mapping[str, str], taken: Mapping[str, str] = _NOTHING
-) -> dict[str, AttributeValue | None]:
+) -> CheckedAttributes:
     """Attributes of one endpoint. Raises `PluginFault` BAD_RESULT naming the first that cannot be taken.
 
     Those of `taken` are left out: somebody else makes them, which is the operator's to put right.
@@ -33,15 +33,14 @@ def read_attributes(
         raise _bad("a map of attributes", type(found).__name__)
     read = {name: _attribute(name, value, declared) for name, value in found.items() if name not in taken}
     try:
-        AttributeMap().update(read)
+        return CheckedAttributes(read)
     except AttributeRefusedError as error:
         raise PluginFault("BAD_RESULT", str(error)) from error
-    return read
 
 
 def read_of_endpoints(
     found: Value, declared: Mapping[str, str], taken: Mapping[str, str] = _NOTHING
-) -> dict[str, dict[str, AttributeValue | None]]:
+) -> dict[str, CheckedAttributes]:
     """Attributes by endpoint id. Raises as `read_attributes`."""
     if not isinstance(found, dict):
         raise _bad("a map from endpoint ids to attributes", type(found).__name__)
@@ -67,7 +66,7 @@ def _attribute(name: str, value: Value, declared: Mapping[str, str]) -> Attribut
         if type(value) is int and _MIN_INT <= value <= _MAX_INT:
             return value
         raise _bad(f"a whole number of 64 bits as attribute {name}", type(value).__name__)
-    # What crossed is of the types that attributes are made of, but for a nil inside, which `AttributeMap` refuses.
+    # What crossed is of the types that attributes are made of, but for a nil inside, which `CheckedAttributes` refuses.
     return value  # type: ignore[return-value]  # see above
 
 

@@ -8,7 +8,7 @@ from hotbay_sdk.protocol import TypeDeclaration, Value
 
 from hotbay.config.data_types import ObjectKind, Point, TypeForm
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.endpoint_rows import endpoint_row
+from hotbay.datalayer.endpoint_rows import wire_row
 from hotbay.datalayer.source import EndpointNews, Event, EventType, ObjectEvent
 from hotbay.errors import PluginFault
 
@@ -45,7 +45,7 @@ def object_kind_of(payload: str) -> ObjectKind | None:
 def event_to_wire(event: Event) -> dict[str, object]:
     """What an event extractor or a source is given, without its number."""
     if isinstance(event, EndpointNews):
-        return {"type": str(event.type), "endpoint": endpoint_row(event.endpoint)}
+        return {"type": str(event.type), "endpoint": wire_row(event.endpoint)}
     return {"type": str(event.type), "kind": str(event.kind), "key": event.key, "object": event.object}
 
 

@@ -1,4 +1,4 @@
-"""The store as a scraper sees it: a failure that it records is counted for its source, too."""
+"""The store as a scraper sees it: a failure that it records is counted for its source, too, and whoever is asked is told of."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,12 +11,15 @@ __all__ = ["CountedPages", "CountedScrapes"]
 
 
 class CountedScrapes:
-    """See the module; a `ScrapeStore`. `source` is the name of what is scraped."""
+    """See the module; a `ScrapeStore`. `source` is the name of what is scraped; `heard` is told whose page came, or failed."""
 
-    def __init__(self, store: EndpointStore, source: str, counts: Counts) -> None:
+    def __init__(
+        self, store: EndpointStore, source: str, counts: Counts, *, heard: Callable[[str], None] = lambda _id: None
+    ) -> None:
         self._store = store
         self._source = source
         self._counts = counts
+        self._heard = heard
 
     def endpoints(self) -> tuple[EndpointMetadata, ...]:
         return self._store.endpoints()
@@ -25,6 +28,7 @@ class CountedScrapes:
         return self._store.subscribe(listener)
 
     def update_metrics(self, endpoint_id: str, metrics: Metrics, now: float) -> bool:
+        self._heard(endpoint_id)
         return self._store.update_metrics(endpoint_id, metrics, now)
 
     def put_attributes(self, endpoint_id: str, values: Mapping[str, AttributeValue | None], now: float) -> bool:
@@ -34,6 +38,7 @@ class CountedScrapes:
         self._store.record_lacks(endpoint_id, lacks)
 
     def record_scrape_failure(self, endpoint_id: str, reason: str) -> bool:
+        self._heard(endpoint_id)
         recorded = self._store.record_scrape_failure(endpoint_id, reason)
         if recorded:
             self._counts.poll_failed(self._source)
@@ -47,12 +52,14 @@ class CountedPages(CountedScrapes):
     """
 
     def update_metrics(self, endpoint_id: str, metrics: Metrics, now: float) -> bool:
+        self._heard(endpoint_id)
         return endpoint_id in self._store
 
     def put_attributes(self, endpoint_id: str, values: Mapping[str, AttributeValue | None], now: float) -> bool:
         return endpoint_id in self._store
 
     def record_scrape_failure(self, endpoint_id: str, reason: str) -> bool:
+        self._heard(endpoint_id)
         is_there = endpoint_id in self._store
         if is_there:
             self._counts.poll_failed(self._source)

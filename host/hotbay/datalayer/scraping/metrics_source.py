@@ -4,20 +4,23 @@ One instance serves all endpoints; polls of different ones overlap, of one never
 connection, and what its last page said) lives until it is forgotten or moves.
 """
 
-import ssl
-import time
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from hotbay.config.data_parameters import Tls
 from hotbay.datalayer.endpoint import EndpointMetadata, format_authority, split_authority
-from hotbay.datalayer.fetching.http_answer import Buffers
+from hotbay.datalayer.fetching.buffers import Buffers
 from hotbay.datalayer.fetching.metrics_client import MetricsClient, MetricsFetchError
+from hotbay.datalayer.fetching.tls import ClientTls
+from hotbay.datalayer.fetching.turns import in_turns
 from hotbay.datalayer.pages.engines import EngineSet
 from hotbay.datalayer.pages.exposition import ExpositionError, form_of
 from hotbay.datalayer.pages.extraction import EndpointMemory, MetricsPage, MetricsReader
 from hotbay.datalayer.source import SourceError
+from hotbay.errors import Problem
+from hotbay.resolving.resolver import SYSTEM, Resolver
 
 __all__ = ["MIN_INTERVAL_S", "POLL_BUDGET_S", "MetricsPoller"]
 
@@ -25,6 +28,9 @@ MIN_INTERVAL_S: Final = 0.05
 """Reading costs the loop; nothing here is worth knowing more often."""
 
 POLL_BUDGET_S: Final = 1.0
+
+COST_POLLS: Final = 8
+"""Polls that an endpoint's cost is the mean of, so that a dear page now and then counts for what it takes."""
 
 
 @dataclass(slots=True)
@@ -34,7 +40,7 @@ class _Known:
     authority: str
     client: MetricsClient
     memory: EndpointMemory
-    costs_s: tuple[float, float] = (0.0, 0.0)
+    costs_s: deque[float] = field(default_factory=lambda: deque((0.0,) * COST_POLLS, COST_POLLS))
 
 
 class MetricsPoller:
@@ -50,6 +56,7 @@ class MetricsPoller:
         budget_s: time for a whole answer, connecting included.
         at_node: `port` is one of the machine that the endpoint runs on; it is the endpoint's own where that is not known.
         name: of this source.
+        resolver: knows the addresses of endpoints that are named.
     """
 
     type = "metrics-data-source"
@@ -61,12 +68,13 @@ class MetricsPoller:
         *,
         path: str = "/metrics",
         port: int | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ClientTls | None = None,
         tls_files: Tls | None = None,
         interval_s: float = MIN_INTERVAL_S,
         budget_s: float = POLL_BUDGET_S,
         at_node: bool = False,
         name: str = "metrics-data-source",
+        resolver: Resolver = SYSTEM,
     ) -> None:
         self.name = name
         self.interval_s = interval_s
@@ -77,10 +85,16 @@ class MetricsPoller:
         self.budget_s = budget_s
         self.at_node = at_node
         self._tls = tls
+        self._resolver = resolver
         self._buffers = Buffers()
         self._known: dict[str, _Known] = {}
         self._wanted: frozenset[str] = frozenset()
         self._reader = MetricsReader(engines or EngineSet())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why files of TLS that changed do not count. A process that polls in place of this one logs them."""
+        return () if self._tls is None else self._tls.problems
 
     @property
     def engines(self) -> EngineSet:
@@ -111,26 +125,30 @@ class MetricsPoller:
             SourceError: there is none, whole and in time.
         """
         known = self._known_of(endpoint)
-        connects = known.client.connects
+        connects, spent_s = known.client.connects, known.client.spent_s
+        read_s: list[float] = []
         try:
             text, content_type = await known.client.fetch(self.budget_s)
-        except MetricsFetchError as error:
+            try:
+                reading = self._reader.reading(text, endpoint.labels, form_of(content_type), known.memory)
+                return await in_turns(reading, read_s.append)
+            finally:
+                known.client.release()
+        except (MetricsFetchError, ExpositionError) as error:
             raise SourceError(error.reason, str(error)) from error
         finally:
             self.connects += known.client.connects - connects
-        began_s = time.thread_time()
-        try:
-            return self._reader.read(text, endpoint.labels, form_of(content_type), known.memory)
-        except ExpositionError as error:
-            raise SourceError(error.reason, str(error)) from error
-        finally:
-            known.client.release()
-            known.costs_s = (known.costs_s[1], time.thread_time() - began_s)
+            known.costs_s.append(known.client.spent_s - spent_s + sum(read_s))
 
     def cost_s(self, endpoint_id: str) -> float:
-        """What reading the endpoint's page takes of the thread: the less of the last two, as one is dear by chance now and then."""
+        """What a poll of the endpoint takes of the thread, whether a page comes of it or not: framing, decoding and reading.
+
+        The mean of the last COST_POLLS, or the less of the last two, if that is more: one alone is dear by chance now and then.
+        """
         known = self._known.get(endpoint_id)
-        return 0.0 if known is None else min(known.costs_s)
+        if known is None:
+            return 0.0
+        return max(sum(known.costs_s) / COST_POLLS, min(known.costs_s[-1], known.costs_s[-2]))
 
     def forget(self, endpoint_id: str) -> None:
         """The endpoint is gone: close its connection."""
@@ -158,7 +176,13 @@ class MetricsPoller:
         self.forget(endpoint.id)
         host, port = split_authority(authority)
         client = MetricsClient(
-            host, port, authority=authority, path=self.path, tls=self._tls, buffers=self._buffers
-        )  # fmt: skip
+            host,
+            port,
+            authority=authority,
+            path=self.path,
+            tls=self._tls,
+            buffers=self._buffers,
+            resolver=self._resolver,
+        )
         known = self._known[endpoint.id] = _Known(authority, client, EndpointMemory())
         return known

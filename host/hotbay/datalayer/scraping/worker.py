@@ -21,7 +21,7 @@ from typing import Final
 import anyio
 
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
-from hotbay.datalayer.fetching.tls import client_context
+from hotbay.datalayer.fetching.tls import ClientTls
 from hotbay.datalayer.pages.engines import EngineSet
 from hotbay.datalayer.scraping.collectors import ScrapeCollectors
 from hotbay.datalayer.scraping.frames import Frames
@@ -79,7 +79,7 @@ class _Book:
 
 
 async def _serve(settings: ScrapeSettings, orders: "_Orders") -> None:
-    tls = None if settings.tls is None else client_context(settings.tls, Path("/"))
+    tls = None if settings.tls is None else ClientTls(settings.tls, Path("/"))
     poller = MetricsPoller(
         EngineSet(settings.engines),
         path=settings.path,

@@ -3,12 +3,13 @@
 Blocks on the disk for the files of TLS: call it in a thread.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from hotbay.config.data_parameters import MetricsSource, ObjectDirectory
 from hotbay.config.data_uses import ExtractorUse, SourceUse
 from hotbay.config.engine_parameters import EngineParameters
-from hotbay.datalayer.fetching.tls import absolute, client_context
+from hotbay.datalayer.fetching.tls import ClientTls, absolute
 from hotbay.datalayer.scraping.metrics_source import MetricsPoller
 from hotbay.datalayer.source import AnyExtractor, DataSource
 from hotbay.datalayer.sources import dcgm, models
@@ -19,13 +20,28 @@ from hotbay.datalayer.sources.lifecycle import EndpointNotificationSource
 from hotbay.datalayer.sources.models import ModelsExtractor, ModelsSource
 from hotbay.datalayer.sources.objects import ObjectDirectorySource
 
-__all__ = ["make_extractor", "make_source"]
+__all__ = ["make_extractor", "make_source", "settled"]
 
 
 class DcgmSource(MetricsPoller):
     """`dcgm-data-source`: a page as that of a model server, from the exporter beside it, or on its node where that is known."""
 
     type = "dcgm-data-source"
+
+
+def settled(use: SourceUse, *, directory: Path, interval_s: float) -> SourceUse:
+    """The use with all that a source is made of: with absolute paths, and the interval of metrics where none is written.
+
+    Two uses that are the same then are one source.
+    """
+    written = use.parameters
+    if isinstance(written, ObjectDirectory):
+        return replace(use, parameters=replace(written, path=str((directory / written.path).absolute())))
+    if not isinstance(written, MetricsSource):
+        return use
+    defaults = {ModelsSource.type: models.INTERVAL_S, DcgmSource.type: dcgm.INTERVAL_S}
+    every_s = written.interval_s or defaults.get(use.type, interval_s)
+    return replace(use, parameters=replace(written, interval_s=every_s, tls=absolute(written.tls, directory)))
 
 
 def make_source(use: SourceUse, *, directory: Path, interval_s: float) -> DataSource | None:
@@ -46,7 +62,7 @@ def make_source(use: SourceUse, *, directory: Path, interval_s: float) -> DataSo
     if not isinstance(use.parameters, MetricsSource):
         return None
     written = use.parameters
-    tls = client_context(written.tls, directory) if written.scheme == "https" else None
+    tls = ClientTls(written.tls, directory) if written.scheme == "https" else None
     if use.type == ModelsSource.type:
         where = Where(written.path, written.port, tls)
         return ModelsSource(use.name, where, interval_s=written.interval_s or models.INTERVAL_S)

@@ -10,10 +10,10 @@ event loop.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
-from hotbay.datalayer.attributes import AttributeMap, AttributeValue
+from hotbay.datalayer.attributes import AttributeMap, AttributeValue, CheckedAttributes
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata
 from hotbay.datalayer.source import AttributesOf
 from hotbay.datalayer.store import EndpointStore
@@ -52,6 +52,21 @@ class EventAttributes:
         if keeper is None:
             keeper = self._keepers[extractor] = KeptAttributes(extractor, self._present, self._write)
         return keeper
+
+    def forget(self, extractor: str) -> None:
+        """Take away all that the extractor of this name said, and nobody after it."""
+        keeper = self._keepers.pop(extractor, None)
+        if keeper is None:
+            return
+        for endpoint_id in self._present:
+            said = keeper.come(endpoint_id).keys()
+            self._store.put_attributes(endpoint_id, dict.fromkeys(said), self._now())
+
+    def keep_none(self, names: Iterable[str]) -> None:
+        """Keep no attributes of these names for endpoints that come: nobody makes them any more."""
+        nothing = dict.fromkeys(names)
+        for keeper in self._keepers.values() if nothing else ():
+            keeper.yield_to(dict.fromkeys(keeper.known, nothing))
 
     def _write(self, keeper: "KeptAttributes", found: AttributesOf) -> None:
         for other in self._keepers.values():
@@ -109,15 +124,21 @@ class KeptAttributes:
             AttributeRefusedError: a key or a value may not be kept; nothing of `found` is.
             TooManyAttributesError: there is no room for what it says of endpoints that are there; likewise.
         """
+        checked = {endpoint_id: CheckedAttributes(values) for endpoint_id, values in found.items()}
         new = {endpoint_id: self._kept(endpoint_id).clone() for endpoint_id in found}
-        for endpoint_id, values in found.items():
+        for endpoint_id, values in checked.items():
             new[endpoint_id].update(values)
         self._check(new)
         for endpoint_id, kept in new.items():
             self._set(endpoint_id, kept)
         evicted = self._make_room()
-        self._write(self, found)
+        self._write(self, checked)
         return evicted
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Ids of all endpoints of which something is kept."""
+        return tuple(self._bytes)
 
     def yield_to(self, found: AttributesOf) -> None:
         """Another extractor said this: these attributes are kept there."""
@@ -128,14 +149,13 @@ class KeptAttributes:
                 kept.update(mine)
                 self._set(endpoint_id, kept)
 
-    def come(self, endpoint_id: str) -> dict[str, AttributeValue | None]:
+    def come(self, endpoint_id: str) -> CheckedAttributes:
         """The endpoint is there now, or moved; what is kept of it."""
         came = self._absent.pop(endpoint_id, None)
         if came is not None:
             self._present[endpoint_id] = came
             self._present_size += self._bytes[endpoint_id]
-        kept = self._present.get(endpoint_id, _NONE)
-        return {key: kept.get(key) for key in kept.keys()}  # noqa: SIM118
+        return self._present.get(endpoint_id, _NONE).checked()
 
     def gone(self, endpoint_id: str) -> None:
         """The endpoint is not there any more; it may come again."""

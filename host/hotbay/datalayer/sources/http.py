@@ -4,11 +4,11 @@ One kept-alive connection for each endpoint; nothing but a whole answer of statu
 followed (see `metrics_client`).
 """
 
-import ssl
 from dataclasses import dataclass
 
 from hotbay.datalayer.endpoint import EndpointMetadata, format_authority, split_authority
 from hotbay.datalayer.fetching.metrics_client import Fetched, MetricsClient, MetricsFetchError
+from hotbay.datalayer.fetching.tls import ClientTls
 from hotbay.datalayer.source import STEP_TIMEOUT_S, SourceError
 
 __all__ = ["DocumentClient", "Where"]
@@ -20,7 +20,7 @@ class Where:
 
     path: str
     port: int | None = None
-    tls: ssl.SSLContext | None = None
+    tls: ClientTls | None = None
 
     def authority(self, endpoint: EndpointMetadata) -> str:
         """`host:port` of this endpoint's document: a written port is one of the endpoint's own address."""

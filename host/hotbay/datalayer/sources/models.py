@@ -4,7 +4,7 @@ The source asks `/v1/models`, as OpenAI's API has it; the extractor writes them 
 {id, parent}, `parent` only where the server names one: the key and the fields of the reference.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from hotbay.datalayer.attributes import AttributeValue
 from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata
 from hotbay.datalayer.source import SourceError
 from hotbay.datalayer.sources.http import DocumentClient, Where
+from hotbay.errors import Problem
 
 __all__ = [
     "MAX_MODELS",
@@ -22,6 +23,7 @@ __all__ = [
     "ModelsPage",
     "ModelsSource",
     "ServedModel",
+    "models_of",
     "read_models",
 ]
 
@@ -61,16 +63,21 @@ def read_models(body: bytes) -> ModelsPage:
     rows = document.get("data") if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise SourceError("not_models", f"expected an object with a list `data`, found {body[:40]!r}")
+    return models_of(rows, "data")
+
+
+def models_of(rows: Sequence[object], where: str) -> ModelsPage:
+    """The models of a list of `{id, parent}`, which stands at `where`. Raises as `read_models`."""
     if len(rows) > MAX_MODELS:
         raise SourceError("not_models", f"expected at most {MAX_MODELS} models, found {len(rows)}")
-    return ModelsPage(tuple(_model(row, number) for number, row in enumerate(rows)))
+    return ModelsPage(tuple(_model(row, f"{where}[{number}]") for number, row in enumerate(rows)))
 
 
-def _model(row: object, number: int) -> ServedModel:
+def _model(row: object, where: str) -> ServedModel:
     fields = row if isinstance(row, dict) else {}
     name, parent = fields.get("id"), fields.get("parent")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-        raise SourceError("not_models", f"data[{number}]: expected an id of 1 to {_LONGEST_NAME} characters")
+        raise SourceError("not_models", f"{where}: expected an id of 1 to {_LONGEST_NAME} characters")
     return ServedModel(name, parent if isinstance(parent, str) and len(parent) <= _LONGEST_NAME else "")
 
 
@@ -84,6 +91,12 @@ class ModelsSource:
         self.name = name
         self.interval_s = interval_s
         self._client = DocumentClient(where, accept="application/json")
+        self._tls = where.tls
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why files of TLS that changed do not count."""
+        return () if self._tls is None else self._tls.problems
 
     async def poll(self, endpoint: EndpointMetadata) -> object:
         return read_models((await self._client.fetch(endpoint)).body)
@@ -97,6 +110,7 @@ class ModelsExtractor:
 
     type = "models-data-extractor"
     payload = ModelsPage
+    attributes = frozenset({MODELS_ATTRIBUTE})
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -25,6 +25,7 @@ from hotbay.config.forms import Form
 from hotbay.config.reload import RESYNC_S, SETTLE_S, read_content, watch_folder
 from hotbay.config.wording import Value
 from hotbay.datalayer.source import Emit, EventType, ObjectEvent
+from hotbay.datalayer.sources.object_form import api_version, key_of
 from hotbay.errors import InputError, Place, Problem
 
 __all__ = ["MAX_FILES", "FolderObjects", "ObjectDirectorySource", "changes", "read_objects"]
@@ -95,21 +96,10 @@ def _object(form: Form, value: Value, kind: ObjectKind) -> tuple[str, dict[str, 
         form.expected((), "a mapping", value)
         return None
     version, word = form.text(value.get("apiVersion"), ("apiVersion",)), form.text(value.get("kind"), ("kind",))
-    if version is None or word is None or (version, word) != (_api_version(kind), kind.kind):
+    if version is None or word is None or (version, word) != (api_version(kind), kind.kind):
         return None
-    metadata = value.get("metadata")
-    if not isinstance(metadata, dict):
-        form.expected(("metadata",), "a mapping with a name", metadata)
-        return None
-    name = form.name(metadata.get("name"), ("metadata", "name"))
-    namespace = metadata.get("namespace")
-    if namespace is not None:
-        namespace = form.name(namespace, ("metadata", "namespace"))
-    return (f"{namespace}/{name}" if namespace else name, dict(value)) if name and not form.problems else None
-
-
-def _api_version(kind: ObjectKind) -> str:
-    return f"{kind.group}/{kind.version}" if kind.group else kind.version
+    key = key_of(form, value)
+    return (key, dict(value)) if key and not form.problems else None
 
 
 def changes(before: Objects, after: Objects, kind: ObjectKind) -> tuple[ObjectEvent, ...]:
@@ -179,6 +169,11 @@ class ObjectDirectorySource:
         self._resync_s = resync_s
         self._seen = NO_OBJECTS
         self._told: dict[str, dict[str, object]] = {}
+        self._again: set[str] = set()
+
+    def tell_again(self) -> None:
+        """At the next look, tell of all objects that are there as if they came."""
+        self._again = set(self._told)
 
     async def notify(self, event: ObjectEvent) -> ObjectEvent | None:
         return event
@@ -202,10 +197,30 @@ class ObjectDirectorySource:
             for problem in seen.problems:
                 logger.error("object_file_problem source=%s last_good=kept: %s", self.name, problem)
         self._seen, self.problems = seen, seen.problems
-        for event in changes(self._told, seen.objects, self.kind):
+        again = self._again & seen.objects.keys()
+        told = {key: value for key, value in self._told.items() if key not in again}
+        for event in changes(told, seen.objects, self.kind):
+            await self._tell(emit, event)
+
+    async def _tell(self, emit: Emit, event: ObjectEvent) -> None:
+        """Only what was told is known: a run that is cut off between two events goes on with the next.
+
+        It counts as told from the moment it is handed over, as whoever takes it may be cut off once it has it; one that fails
+        does not have it.
+        """
+        key, before, is_due = event.key, self._told.get(event.key), event.key in self._again
+        self._again.discard(key)
+        self._know(key, None if event.type is EventType.DELETE else event.object)
+        try:
             await emit(event)
-            # Only what was told is known: a run that is cut off between two events goes on with the next.
-            if event.type is EventType.DELETE:
-                del self._told[event.key]
-            else:
-                self._told[event.key] = event.object
+        except Exception:
+            self._know(key, before)
+            if is_due:
+                self._again.add(key)
+            raise
+
+    def _know(self, key: str, value: dict[str, object] | None) -> None:
+        if value is None:
+            self._told.pop(key, None)
+        else:
+            self._told[key] = value

@@ -1,16 +1,17 @@
-"""Decides which extractor makes an attribute that several would make: one, because the others would undo what it said. Pure.
+"""Decides whose an attribute is: which extractor makes one that several would make, and what nobody makes any more. Pure.
 
-The host's own come first, whose attributes are not a matter of configuration; then those that are named first. Others go on
-without the attribute, and it is told. One ref behind several sources is one maker.
+Of several it is one, because the others would undo what it said: the host's own come first, whose attributes are not a matter of
+configuration; then those that are named first. Others go on without the attribute, and it is told. One ref behind several sources
+is one maker.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from hotbay.datalayer.source import AnyExtractor
 from hotbay.errors import Problem
 
-__all__ = ["share_out"]
+__all__ = ["made_by", "share_out"]
 
 
 @runtime_checkable
@@ -44,6 +45,16 @@ def share_out(extractors: Sequence[AnyExtractor]) -> tuple[Problem, ...]:
                 clashes.setdefault((claimant.name, owner), []).append(name)
         claimant.taken = taken
     return tuple(_clash(*pair, sorted(set(names))) for pair, names in clashes.items())
+
+
+def made_by(extractors: Iterable[AnyExtractor]) -> frozenset[str]:
+    """The attributes that extractors make now, as far as it is known: what one makes may change with each version of it."""
+    return frozenset(
+        name
+        for extractor in extractors
+        for names in (getattr(extractor, "attributes", ()), getattr(extractor, "columns", ()))
+        for name in names
+    )
 
 
 def _clash(ref: str, owner: str, names: Sequence[str]) -> Problem:

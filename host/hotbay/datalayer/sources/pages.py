@@ -1,8 +1,9 @@
 """Hands pages that somebody else fetched to extractors: of each endpoint one at a time, and always the newest.
 
-Whoever fetches must not wait for extractors. A page that comes while the one before it is being read takes the place of any that
-waits: figures are about now, and a slow extractor sees fewer of them. What a page says is of the endpoint that it was fetched
-from: one that was removed, moved or put back meanwhile gets nothing of it.
+Whoever fetches must not wait for extractors, nor one plugin for another: pages wait for each extractor in a process of its own apart.
+A page that comes while the one before it is being read takes the place of any that waits: figures are about now, and a slow
+extractor sees fewer of them. What a page says is of the endpoint that it was fetched from: one that was removed, moved or put
+back meanwhile gets nothing of it.
 """
 
 from collections.abc import Callable
@@ -28,8 +29,8 @@ class PageExtraction:
     def __init__(self, extraction: Extraction, current: Callable[[str], Endpoint | None]) -> None:
         self._extraction = extraction
         self._current = current
-        self._newest: dict[str, tuple[object, Callable[[], bool]]] = {}
-        self._busy: set[str] = set()
+        self._newest: dict[tuple[str, str], tuple[object, Callable[[], bool]]] = {}
+        self._busy: set[tuple[str, str]] = set()
         self._news = anyio.Event()
 
     @property
@@ -40,7 +41,9 @@ class PageExtraction:
     def arrived(self, endpoint: EndpointMetadata, page: object) -> None:
         """A page of this endpoint came."""
         life = self._current(endpoint.id)
-        self._newest[endpoint.id] = (page, partial(self._is_of, life, _place(endpoint)))
+        arrived = page, partial(self._is_of, life, _place(endpoint))
+        for lane in self._extraction.lanes:
+            self._newest[endpoint.id, lane] = arrived
         self._news.set()
 
     def _is_of(self, life: Endpoint | None, place: tuple[str, int, str]) -> bool:
@@ -55,17 +58,18 @@ class PageExtraction:
             while True:
                 await self._news.wait()
                 self._news = anyio.Event()
-                for endpoint_id in self._newest.keys() - self._busy:
-                    self._busy.add(endpoint_id)
-                    group.start_soon(self._extract, endpoint_id)
+                for place in self._newest.keys() - self._busy:
+                    self._busy.add(place)
+                    group.start_soon(self._extract, place)
 
-    async def _extract(self, endpoint_id: str) -> None:
+    async def _extract(self, place: tuple[str, str]) -> None:
+        endpoint_id, lane = place
         try:
-            while endpoint_id in self._newest:
-                page, is_wanted = self._newest.pop(endpoint_id)
-                await self._extraction.run(page, endpoint_id, is_wanted)
+            while place in self._newest:
+                page, is_wanted = self._newest.pop(place)
+                await self._extraction.run(page, endpoint_id, is_wanted, lane=lane)
         finally:
-            self._busy.discard(endpoint_id)
+            self._busy.discard(place)
 
 
 def _place(endpoint: EndpointMetadata) -> tuple[str, int, str]:

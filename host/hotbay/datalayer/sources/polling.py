@@ -20,7 +20,16 @@ from anyio.abc import TaskGroup
 from hotbay.config.data_parameters import SHORTEST_INTERVAL_S
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.scraping.schedule import start_window_s
-from hotbay.datalayer.source import STEP_TIMEOUT_S, Counts, Extractor, PollingSource, SourceError
+from hotbay.datalayer.source import (
+    STEP_TIMEOUT_S,
+    Counts,
+    Extractor,
+    NotAskedError,
+    PollingSource,
+    ReadsForExtractors,
+    SourceError,
+    step_timeout_s,
+)
 from hotbay.datalayer.sources.extracting import Extraction
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.background import Background
@@ -78,7 +87,7 @@ class SourceCollectors:
         now: monotonic seconds, of the store's times.
         counts: where failures are counted.
         background: what nobody foresaw stays with one source of one endpoint.
-        step_s: time of one poll, and of one extractor.
+        step_s: time of one poll, and of one extractor, unless it has a time of its own.
         phase: from 0 to below 1: the share of the interval by which an endpoint's grid is shifted, and of the time within
             which all first polls begin: so that endpoints that came together are not asked together.
     """
@@ -108,10 +117,15 @@ class SourceCollectors:
             )
             for one in self._polled
         }
+        for one in self._polled:
+            _tell_readers(one.source, one.extractors)
 
     def rebind(self, source: str, extractors: Sequence[Extractor]) -> None:
         """Run these for the source from the next payload on. Raises KeyError for a source that is not polled here."""
         self._extractions[source].extractors = tuple(extractors)
+        for one in self._polled:
+            if one.source.name == source:
+                _tell_readers(one.source, extractors)
 
     def __contains__(self, endpoint_id: str) -> bool:
         return endpoint_id in self._collectors
@@ -159,28 +173,39 @@ class SourceCollectors:
             collector.stopped.set()
 
     async def _poll_for_ever(self, collector: _Collector, polled: PolledSource) -> None:
-        interval_s = whole_ticks(polled.source.interval_s, self._tick_s) * self._tick_s
+        interval_s = self._interval_s(polled.source)
         phase = self._phase(collector.endpoint.id)
         began_s = anyio.current_time() + phase * interval_s
         await anyio.sleep(phase * start_window_s(interval_s, len(self._collectors)))
         await self._poll(collector, polled)
         point = 0
         while True:
+            wanted_s = self._interval_s(polled.source)
+            if wanted_s != interval_s:
+                # Another version of a package may want another one: a grid of its own begins.
+                interval_s, began_s, point = wanted_s, anyio.current_time(), 0
             # The grid is computed from its beginning, so that errors do not add up.
             point = max(point + 1, int((anyio.current_time() - began_s) / interval_s) + 1)
             await anyio.sleep_until(began_s + point * interval_s)
             await self._poll(collector, polled)
 
+    def _interval_s(self, source: PollingSource) -> float:
+        return whole_ticks(source.interval_s, self._tick_s) * self._tick_s
+
     async def _poll(self, collector: _Collector, polled: PolledSource) -> None:
         source, endpoint = polled.source, collector.endpoint
+        step_s = step_timeout_s(source, self._step_s)
         try:
-            with anyio.fail_after(self._step_s):
+            with anyio.fail_after(step_s):
                 payload = await source.poll(endpoint)
+        except NotAskedError:
+            self._counts.poll_skipped(source.name)
+            return
         except SourceError as error:
             self._failed(collector, source, error.reason, str(error))
             return
         except TimeoutError:
-            self._failed(collector, source, "timeout", f"nothing within {self._step_s:g} s")
+            self._failed(collector, source, "timeout", f"nothing within {step_s:g} s")
             return
         wanted = partial(_is_wanted, collector)
         await self._extractions[source.name].run(payload, endpoint.id, wanted)
@@ -199,6 +224,11 @@ class SourceCollectors:
             return False
         collector.logged_at[what] = now_s
         return True
+
+
+def _tell_readers(source: PollingSource, extractors: Sequence[Extractor]) -> None:
+    if isinstance(source, ReadsForExtractors):
+        source.read_for(extractors)
 
 
 def _is_wanted(collector: _Collector) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "Registrar",
     "RegistrationError",
     "Resolution",
+    "brings",
     "check_bindings",
     "extractors_of_events",
     "extractors_of_payloads",
@@ -60,6 +61,7 @@ class PendingRegistration:
         extractor: stands behind it; required.
         default_source: for a notification source, its kind of objects has to be that of the source, too.
         if_missing: matters without `default_source` only.
+        listed: a plugin of `source_type` that the configuration has and that no source is made of; for the hint.
     """
 
     owner: str
@@ -67,6 +69,7 @@ class PendingRegistration:
     extractor: AnyExtractor
     default_source: DataSource | None = None
     if_missing: MissingPolicy = MissingPolicy.FAIL
+    listed: str = ""
 
 
 class Registrar(Protocol):
@@ -187,6 +190,13 @@ def check_bindings(bindings: Sequence[Binding]) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
+def brings(source: DataSource) -> object:
+    """What extractors behind the source read: a type of payloads, a kind of objects, or None for endpoints."""
+    if isinstance(source, PollingSource):
+        return source.payload
+    return source.kind if isinstance(source, NotificationSource) else None
+
+
 def extractors_of_payloads(binding: Binding) -> tuple[Extractor, ...]:
     """The extractors of a polling source."""
     return tuple(extractor for extractor in binding.extractors if _is_polled(extractor))
@@ -248,6 +258,8 @@ def _place_of(pending: PendingRegistration, bindings: Sequence[Binding]) -> int 
 
 def _missing(pending: PendingRegistration) -> Problem:
     message = f"'{pending.owner}' needs a source of type '{pending.source_type}', and none is configured"
+    if pending.listed:
+        return Problem("CONFIG_INVALID", message, hint=f"name '{pending.listed}' under `dataLayer.sources`")
     hint = f"add a plugin of type {pending.source_type} to `plugins`, and name it under `dataLayer.sources`"
     return Problem("CONFIG_INVALID", message, hint=hint)
 

@@ -34,6 +34,7 @@ class Frozen:
         hidden: rows by field whose values are not shown because they are stale.
         rehidden: fields of which other rows are hidden than before.
         stale: rows that are stale by field, hidden or not.
+        oldest_stale_s: age of the oldest of them, by each field that has one.
     """
 
     changed: Mapping[str, Column]
@@ -41,6 +42,7 @@ class Frozen:
     hidden: Mapping[str, npt.NDArray[np.bool_]]
     rehidden: frozenset[str]
     stale: Mapping[str, int]
+    oldest_stale_s: Mapping[str, float]
 
 
 class Columns:
@@ -135,7 +137,12 @@ class Columns:
             hidden=hidden_by_field,
             rehidden=rehidden,
             stale=dict(zip(self._fields, stale.sum(axis=1).tolist(), strict=True)),
+            oldest_stale_s=self._oldest(ages, stale) if stale.any() else {},
         )
+
+    def _oldest(self, ages: npt.NDArray[np.float64], stale: npt.NDArray[np.bool_]) -> dict[str, float]:
+        oldest = np.where(stale, ages, -np.inf).max(axis=1).tolist()
+        return {field: age_s for field, age_s in zip(self._fields, oldest, strict=True) if age_s > -np.inf}
 
     def _limits_s(self, freshness: Freshness) -> npt.NDArray[np.float64]:
         of, limits = self._limits

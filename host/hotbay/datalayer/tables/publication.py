@@ -62,6 +62,7 @@ def next_snapshot(last: Snapshot, parts: Parts, now: float) -> Snapshot:
         live=live,
         columns=MappingProxyType(columns),
         stale=MappingProxyType({**parts.figures.stale, **parts.attributes.stale}),
+        oldest_stale_s=MappingProxyType({**parts.figures.oldest_stale_s, **parts.attributes.oldest_stale_s}),
         bytes_cache={
             name: packed for name, packed in last.bytes_cache.items() if columns.get(name) is last.columns[name]
         },

@@ -64,6 +64,14 @@ class Row:
     report: Metrics | None = None
     renewed: frozenset[str] = frozenset()
 
+    def begin_anew(self) -> None:
+        """Another server has the id: what the one before said, and what was said of it, is not true of this one."""
+        self.facts, self.status, self.report, self.renewed = EndpointFacts(), ScrapeStatus(), None, frozenset()
+        self.served_health, self.admits = math.nan, True
+        self.put_at.clear()
+        self.endpoint.metrics = Metrics()
+        self.endpoint.attributes.update(dict.fromkeys(self.endpoint.attributes.keys()))
+
 
 @dataclass(slots=True)
 class RowTable:

@@ -40,6 +40,7 @@ class Snapshot:
         live: rows that may be picked.
         columns: one array per column name.
         stale: endpoints of which a field is stale, by FRESHNESS_FIELDS and attributes that are columns.
+        oldest_stale_s: age of the oldest stale figure, in seconds, by each of these that has one.
         tables: labels and facts as plugins read them; the same object in snapshots that do not differ in them.
     """
 
@@ -54,6 +55,7 @@ class Snapshot:
     live: npt.NDArray[np.bool_]
     columns: Mapping[str, Column]
     stale: Mapping[str, int] = field(default_factory=dict)
+    oldest_stale_s: Mapping[str, float] = field(default_factory=dict)
     bytes_cache: dict[str, bytes] = field(default_factory=dict, repr=False)
     tables: SideTables = field(default=NO_TABLES, repr=False)
 

@@ -45,6 +45,7 @@ class Server:
         self.port = 0
         self.pages: dict[str, tuple[str, str, bytes]] = {}
         self.asked: list[str] = []
+        self.connections = 0
         self._listener: asyncio.Server | None = None
 
     def page(self, path: str, body: bytes, *, status: str = "200 OK", headers: str = "") -> None:
@@ -62,6 +63,7 @@ class Server:
             self._listener.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while True:
                 request = await reader.readuntil(b"\r\n\r\n")

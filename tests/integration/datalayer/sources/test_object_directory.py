@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hotbay.config.data_types import ObjectKind
 from hotbay.datalayer.sources.objects import ObjectDirectorySource
@@ -126,3 +127,51 @@ async def test_a_run_that_is_cut_off_goes_on_with_what_was_not_told(tmp_path):
         await heard.until(3)
         group.cancel_scope.cancel()
     assert [key for _, key, _ in heard.events] == ["a", "b", "c"]
+
+
+async def test_an_event_that_was_taken_before_the_run_is_cut_off_is_not_told_again(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.yaml").write_text(pod(name, 1))
+    source, heard = ObjectDirectorySource("pods", tmp_path, POD, resync_s=0.5), Heard()
+
+    async def cut_off_after(count):
+        async with anyio.create_task_group() as group:
+
+            async def emit(event):
+                await heard.emit(event)
+                if len(heard.events) == count:
+                    group.cancel_scope.cancel()
+                await anyio.lowlevel.checkpoint()
+
+            group.start_soon(source.run, emit)
+
+    await cut_off_after(1)
+    await cut_off_after(2)
+    (tmp_path / "a.yaml").unlink()
+    await cut_off_after(3)
+    (tmp_path / "c.yaml").write_text(pod("c", 1))
+    await cut_off_after(4)
+    assert [(what, key) for what, key, _ in heard.events] == [
+        ("add_or_update", "a"),
+        ("add_or_update", "b"),
+        ("delete", "a"),
+        ("add_or_update", "c"),
+    ]
+
+
+async def test_an_object_is_told_again_to_who_came_while_it_was_told(tmp_path):
+    (tmp_path / "a.yaml").write_text(pod("a", 1))
+    source, heard = ObjectDirectorySource("pods", tmp_path, POD, resync_s=0.5), Heard()
+    async with anyio.create_task_group() as group:
+
+        async def somebody_comes(event):
+            await heard.emit(event)
+            source.tell_again()
+            group.cancel_scope.cancel()
+
+        group.start_soon(source.run, somebody_comes)
+    async with anyio.create_task_group() as group:
+        group.start_soon(source.run, heard.emit)
+        await heard.until(2)
+        group.cancel_scope.cancel()
+    assert [key for _, key, _ in heard.events] == ["a", "a"]

@@ -38,16 +38,17 @@ def test_only_declared_columns_cross_and_unknown_ones_are_marked() -> None:
     assert struct.unpack("<2q", columns["endpoint.num_blocks"]) == (-1, -1)
 
 
-def test_attributes_cross_as_columns_of_what_is_given() -> None:
-    declared = TypeDeclaration(
-        "t", ("score",), ("attribute.hits", "attribute.load", "attribute.none", "attribute.n/i64")
-    )
-    rows = (EndpointRow("a", {"attribute.hits": 3, "attribute.load": 0.5, "attribute.n/i64": 1}), EndpointRow("b", {}))
-    made = batch(declaration=declared, endpoints=rows)
+def test_attributes_cross_as_the_package_declares_them_and_else_as_f32() -> None:
+    names = ("attribute.hits", "attribute.load", "attribute.none", "attribute.n/i64", "attribute.new", "attribute.text")
+    declared = TypeDeclaration("t", ("score",), names)
+    rows = (EndpointRow("a", {"attribute.hits": 3, "attribute.load": 41, "attribute.text": 1}), EndpointRow("b", {}))
+    made = batch(declaration=declared, endpoints=rows, kinds={"hits": "i64", "new": "i64", "text": "value"})
     columns = made.view()[4]
-    assert set(columns) == {"attribute.hits/i64", "attribute.load"}
-    assert columns["attribute.hits/i64"] == struct.pack("<2q", 3, -1)
-    assert columns["attribute.load"] == floats(0.5, math.nan)
+    assert columns == {
+        "attribute.hits/i64": struct.pack("<2q", 3, -1),
+        "attribute.load": floats(41.0, math.nan),
+        "attribute.new/i64": struct.pack("<2q", -1, -1),
+    }
     assert made.request_columns()[3] == {}
 
 

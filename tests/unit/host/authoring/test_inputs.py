@@ -46,6 +46,14 @@ def test_counts_are_whole_numbers_that_fit(value: str) -> None:
     assert "whole number" in found
 
 
+@pytest.mark.parametrize("value", ["1.5", "9223372036854775808"])
+def test_an_attribute_that_the_package_declares_i64_is_a_whole_number(value: str) -> None:
+    text = f"a: {{attribute.hits: {value}}}"
+    (found,) = problems(read_endpoints, text, data=(), kinds={"hits": "i64"})
+    assert "whole number" in found
+    assert len(read_endpoints(text, file="f", data=(), kinds={"hits": "f32"})) == 1
+
+
 def test_an_unknown_figure_may_be_said_so() -> None:
     (row,) = read_endpoints("a: {waiting: null}", file="f", data=())
     assert dict(row.figures) == {}

@@ -59,6 +59,12 @@ def test_modules_do_not_hide_others(name: str) -> None:
     assert names_of(name, "scorer").module == "plugin_" + name.replace("-", "_")
 
 
+@pytest.mark.parametrize(("point", "words"), [("extractor", "an extractor"), ("scorer", "a scorer")])
+def test_the_readme_names_the_point_by_its_article(point: str, words: str) -> None:
+    names = names_of("mine", point)
+    assert f"`{names.type}`, {words}." in project_files(names, point, publisher="me")["README.md"]
+
+
 @given(LABELS, st.sampled_from(POINTS))
 def test_every_name_makes_a_project_that_can_be_read(name: str, point: str) -> None:
     names = names_of(name, point)

@@ -52,7 +52,7 @@ def test_what_was_cleared_is_said_so():
 
 
 def test_versions_that_are_not_chosen_are_said_so():
-    assert shown({"not_chosen": [{"plugin": "p", "rev": 3}]}).splitlines()[0] == "newer, and not chosen:"
+    assert shown({"not_chosen": [{"plugin": "p", "rev": 3}]}).splitlines()[0] == "not chosen:"
 
 
 def test_bytes_are_not_named_twice():

@@ -1,12 +1,12 @@
 """How the answer to one call is shown."""
 
-import json
 import math
 
 import click
 import pytest
 from hotbay.authoring.runner import Called
 from hotbay.cli import call as module
+from hotbay.cli.called import called_lines, called_page
 
 
 def called(
@@ -16,7 +16,7 @@ def called(
 
 
 def lines(answer: Called) -> list[str]:
-    return module._text(answer)
+    return called_lines(answer)
 
 
 def test_scores_are_shown_best_first_and_those_that_are_none_last() -> None:
@@ -49,8 +49,8 @@ def test_request_that_failed_has_its_error_and_no_scores() -> None:
     assert lines(one)[:3] == ["request 1: scores, best first", "  1  a", "error in request 0: PLUGIN_ERROR: x"]
     every = called("score", {"a": 0.0}, {"a": 0.0}, errors=((-1, "PLUGIN_ERROR: x"),))
     assert lines(every)[0] == "error in every request: PLUGIN_ERROR: x"
-    assert json.loads(module._json("t", one))["results"] == [None, {"a": 1.0}]
-    assert json.loads(module._json("t", every))["results"] == [None, None]
+    assert called_page("t", one)["results"] == [None, {"a": 1.0}]
+    assert called_page("t", every)["results"] == [None, None]
 
 
 @pytest.mark.parametrize(("errors", "code"), [((), 0), (((1, "x"),), 1), (((-1, "x"),), 1)])
@@ -72,7 +72,7 @@ def test_calls_over_a_hosts_deadline_are_told(seconds: float, late: bool) -> Non
 
 
 def test_json_has_no_number_that_json_lacks() -> None:
-    page = json.loads(module._json("t", called("score", {"a": math.nan, "b": math.inf, "c": 0.5})))
+    page = called_page("t", called("score", {"a": math.nan, "b": math.inf, "c": 0.5}))
     assert page["results"] == [{"a": None, "b": None, "c": 0.5}]
     assert page["latency_us"] == [1000]
 

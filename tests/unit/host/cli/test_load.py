@@ -1,7 +1,10 @@
 """What `hotbay run` and `hotbay config validate` read, before anything runs."""
 
+from pathlib import Path
+
 import pytest
-from hotbay.cli.run import Given, load
+from hotbay.cli.loading import Given, load
+from hotbay.cli.socket_path import find_socket
 from hotbay.cli.validate import validate_file, validate_files
 from hotbay.errors import InputError
 
@@ -41,6 +44,39 @@ def test_c09_a_file_that_was_emptied_is_refused_while_the_host_runs(file):
     assert load(Given(host)).host.endpoints == ()
     with pytest.raises(InputError, match="EMPTY_CONFIG: the file is empty now"):
         load(Given(host), may_be_blank=False)
+
+
+@pytest.fixture
+def volume(tmp_path):
+    """A ConfigMap's volume: files are links through `..data`, which leads to the folder of a version."""
+    version = tmp_path / "..2026_1"
+    version.mkdir()
+    (version / "host.yaml").write_text(HOST + "state_dir: state\nscheduling: {file: picker.yaml}\n")
+    (version / "picker.yaml").write_text(PICKER)
+    (tmp_path / "..data").symlink_to(version.name)
+    for name in ("host.yaml", "picker.yaml"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    return tmp_path
+
+
+def test_paths_count_from_the_folder_that_is_written_and_not_from_where_a_link_leads(volume, monkeypatch):
+    loaded = load(Given(volume / "host.yaml"))
+    assert (loaded.picker_directory, loaded.host.scheduling.file) == (volume, volume / "picker.yaml")
+    assert load(Given(volume / "host.yaml", volume / "picker.yaml")).picker_directory == volume
+    assert find_socket(volume / "host.yaml") == volume / "state" / "admin.sock"
+    monkeypatch.chdir(volume)
+    loaded = load(Given(Path("host.yaml"), Path("picker.yaml")))
+    assert (loaded.picker_directory, loaded.host.state_dir) == (volume, volume / "state")
+
+
+def test_validate_counts_paths_from_the_folder_that_is_written(volume, capsys):
+    host = volume / "..2026_1" / "host.yaml"
+    host.write_text(host.read_text() + "sources: [{name: own, directory: packages}]\n")
+    (volume / "packages").mkdir()
+    assert validate_files([volume / "host.yaml"]) == 78
+    said = capsys.readouterr().err
+    assert f"{volume}/packages" in said, said
+    assert "is not there" not in said
 
 
 BAD_LAYER = PICKER.replace("queue-scorer", "file-discovery") + "dataLayer: {discovery: {pluginRef: file-discovery}}\n"

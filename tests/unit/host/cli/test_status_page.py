@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hotbay.cli.status import print_status
+from hotbay.cli.status import print_status, status_sheet
 from rich.console import Console
 
 LONG = "default/model-server-7f9c6d-in-a-namespace-with-a-long-name"
@@ -33,6 +33,7 @@ PAGE = {
             "in_flight": 2,
             "waiting": None,
             "scrape_errors": 4,
+            "scrapes_failed_in_a_row": 3,
             "last_scrape_error": "cannot connect: " + "y" * 200,
         }
     ],
@@ -180,7 +181,7 @@ def test_build_that_asks_for_more_is_named_shortly():
 
 
 def test_scrape_errors_are_short():
-    assert "4 scrapes failed, the last one: cannot connect: " + "y" * 44 + "…" in shown()
+    assert "3 scrapes in a row failed, the last one: cannot connect: " + "y" * 44 + "…" in shown()
 
 
 def test_a_terminal_gets_no_escape_sequence_of_others():
@@ -221,3 +222,52 @@ def test_versions_below_what_runs_are_told():
     said = shown({**PAGE, "plugins": [{**PAGE["plugins"][0], "below": [3, 2]}]})
     assert "rev 2 is below what runs, rev 20261201, and is not chosen: `hotbay pin a-plugin-with" in said
     assert said.count("is below what runs") == 2
+
+
+def test_polled_sources_show_what_was_asked_for_and_what_is():
+    polled = [
+        {"source": "metrics-data-source", "asked_s": 0.05, "interval_s": 0.4, "extractors": ["core", "mine"]},
+        {"source": "models", "asked_s": 5.0},
+    ]
+    told = [{"source": "adapters", "extractors": ["lora"]}]
+    lines = shown({**PAGE, "polled": polled, "event_sources": told}).splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("polled source"))
+    assert [" ".join(line.split()) for line in lines[begin : begin + 5]] == [
+        "polled source interval wanted interval now extractors",
+        "metrics-data-source 0.05 s 0.4 s core, mine",
+        "models 5 s – –",
+        "source of events extractors",
+        "adapters lora",
+    ]
+    assert "polled" not in shown()
+    assert "source of events" not in shown()
+
+
+def test_scrapes_that_failed_once_and_are_well_now_are_a_count_and_no_remark():
+    well = {**PAGE["endpoints"][0], "scrapes_failed_in_a_row": 0, "waiting": 1.0}
+    *_, line = shown({**PAGE, "endpoints": [well]}).splitlines()
+    assert line.split()[2:] == ["active", "2", "1", "–", "–", "4"]
+
+
+@pytest.mark.parametrize(("is_shown", "seen"), [(False, "nothing"), (True, "the last one")])
+def test_stale_figures_show_how_old_the_oldest_is_and_what_plugins_see(is_shown, seen):
+    stale = [{"figure": "waiting", "endpoints": 3, "oldest_s": 12.3, "limit_s": 2.0, "shown": is_shown}]
+    lines = [" ".join(line.split()) for line in shown({**PAGE, "stale": stale}).splitlines()]
+    assert f"waiting 3 12.3 s 2 s {seen}" in lines
+    assert "stale" not in shown()
+
+
+def test_warnings_are_told_behind_problems():
+    said = shown({**PAGE, "problems": ["X: bad"], "warnings": ["DUPLICATE_NAME: a\nb", "and 3 more"]}).splitlines()
+    assert said[-3:] == ["problem: X: bad", "warning: DUPLICATE_NAME: a\\nb", "warning: and 3 more"]
+
+
+def test_picture_of_many_endpoints_fits_into_the_terminal():
+    many = [{**PAGE["endpoints"][0], "id": f"default/{n:03}", "scrapes_failed_in_a_row": 0} for n in range(200)]
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100, height=30, color_system=None)
+    console.print(status_sheet({**PAGE, "endpoints": many}).picture(console))
+    drawn = file.getvalue().splitlines()
+    assert len(drawn) < 30
+    assert sum(line.startswith("default/") for line in drawn) > 5
+    assert any(line.startswith("and 1") and line.split()[-1] == "more" for line in drawn)

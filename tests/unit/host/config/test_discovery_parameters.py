@@ -2,6 +2,7 @@
 
 import pytest
 from hotbay.config.data_parameters import Tls
+from hotbay.config.discovery_fields import Credentials
 from hotbay.config.discovery_parameters import (
     DISCOVERIES,
     DnsDiscovery,
@@ -87,6 +88,7 @@ def test_dns_discovery_takes_as_many_names_as_it_may(picker):
         ("{names: [a], port: 1, type: SRV}", ["port"]),
         ("{names: [a], port: 1, type: MX}", ["type"]),
         ("{names: [a], port: 1, servers: [dns.example]}", ["servers[0]"]),
+        ("{names: [a], port: 1, servers: [10]}", ["servers[0]"]),
         ("{names: [a], port: 1, servers: ['10.0.0.1:0']}", ["servers[0]"]),
         ("{names: [a], port: 1, minInterval: 999ms}", ["minInterval"]),
         ("{names: [a], port: 1, minInterval: 5}", ["minInterval"]),
@@ -96,6 +98,8 @@ def test_dns_discovery_takes_as_many_names_as_it_may(picker):
         ("{names: [a], port: 1, namespace: a/b}", ["namespace"]),
         ("{names: [a], port: 1, labels: {x: 1}}", ["labels.x"]),
         ("{names: [a], port: 1, labels: [x]}", ["labels"]),
+        (f"{{names: [a], port: 1, labels: {{{', '.join(f'l{n}: x' for n in range(257))}}}}}", ["labels"]),
+        (f"{{names: [a], port: 1, labels: {{x: {'y' * 4097}}}}}", ["labels.x"]),
         ("{names: [a], port: 1, name: b}", ["name"]),
     ],
 )
@@ -138,3 +142,57 @@ def test_http_sd_discovery_is_read(picker):
 )
 def test_http_sd_discovery_is_strict(picker, parameters, paths):
     assert _paths(read_http_sd_discovery, picker, parameters) == paths
+
+
+@pytest.mark.parametrize(
+    ("written", "credentials"),
+    [
+        ("authorization: {credentialsFile: token}", Credentials("Bearer", "token")),
+        ("authorization: {type: Token, credentialsFile: /run/t}", Credentials("Token", "/run/t")),
+        ("basicAuth: {username: me, passwordFile: p}", Credentials("Basic", "p", "me")),
+    ],
+)
+def test_credentials_are_read_by_the_words_of_prometheus(picker, written, credentials):
+    for url in ("https://registry/t", "http://127.0.0.1:80/t", "http://localhost/t", "http://[::1]/t"):
+        read = _read(read_http_sd_discovery, picker, f"{{url: '{url}', {written}}}")
+        assert read == HttpSdDiscovery(url, credentials=credentials)
+
+
+@pytest.mark.parametrize(
+    ("written", "paths"),
+    [
+        ("authorization: {}", ["authorization.credentialsFile"]),
+        ("authorization: {credentialsFile: 1}", ["authorization.credentialsFile"]),
+        ("authorization: token", ["authorization", "authorization.credentialsFile"]),
+        ("authorization: {type: Basic, credentialsFile: t}", ["authorization.type"]),
+        ("authorization: {type: 'Bear er', credentialsFile: t}", ["authorization.type"]),
+        ('authorization: {type: "X\\r\\nY", credentialsFile: t}', ["authorization.type"]),
+        ("authorization: {credentials_file: t}", ["authorization.credentialsFile", "authorization.credentials_file"]),
+        ("basicAuth: {passwordFile: p}", ["basicAuth.username"]),
+        ("basicAuth: {username: a:b, passwordFile: p}", ["basicAuth.username"]),
+        ("basicAuth: {username: " + "u" * 257 + ", passwordFile: p}", ["basicAuth.username"]),
+        ("basicAuth: {username: me}", ["basicAuth.passwordFile"]),
+        ("basicAuth: {username: me, passwordFile: p}, authorization: {credentialsFile: t}", ["basicAuth"]),
+    ],
+)
+def test_credentials_are_strict(picker, written, paths):
+    assert _paths(read_http_sd_discovery, picker, f"{{url: 'https://registry/t', {written}}}") == paths
+
+
+@pytest.mark.parametrize("url", ["http://registry/t", "http://10.0.0.1/t", "http://127.0.0.1.example/t"])
+def test_credentials_are_sent_where_nobody_reads_along(picker, url):
+    assert _paths(read_http_sd_discovery, picker, f"{{url: '{url}', authorization: {{credentialsFile: t}}}}") == ["url"]
+
+
+@pytest.mark.parametrize(
+    ("written", "field"),
+    [
+        ("authorization: {credentials: s3cret, credentialsFile: t}", "credentialsFile"),
+        ("basicAuth: {username: me, password: s3cret, passwordFile: t}", "passwordFile"),
+    ],
+)
+def test_a_secret_in_the_configuration_is_refused_and_not_shown(picker, written, field):
+    with pytest.raises(InputError, match="secrets do not stand in the configuration") as caught:
+        _read(read_http_sd_discovery, picker, f"{{url: 'https://registry/t', {written}}}")
+    assert field in caught.value.problems[0].hint
+    assert "s3cret" not in str(caught.value)

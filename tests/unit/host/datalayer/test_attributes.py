@@ -12,6 +12,7 @@ from hotbay.datalayer.attributes import (
     AttributeMap,
     AttributeRefusedError,
     AttributeValue,
+    CheckedAttributes,
     DynamicAttribute,
 )
 from hypothesis import given
@@ -101,6 +102,40 @@ def test_what_was_put_and_what_was_got_are_copies() -> None:
     assert isinstance(got, dict)
     got["clocks"].append(3)  # type: ignore[union-attr]  # it is the list
     assert attributes.get("gpu") == {"clocks": [1, 2]}
+
+
+def test_checked_values_are_copies_and_go_into_any_map_as_they_are() -> None:
+    given_value: dict[str, AttributeValue | None] = {"gpu": {"clocks": [1, 2]}, "zone": "x", "gone": None}
+    checked = CheckedAttributes(given_value)
+    given_value["gpu"]["clocks"].append(3)  # type: ignore[index,union-attr]  # it is the list
+    given_value["more"] = 1
+    assert checked == {"gpu": {"clocks": [1, 2]}, "zone": "x", "gone": None}
+    assert (checked.given, len(checked)) == (("gpu", "zone"), 3)
+    checked["gpu"]["clocks"].append(4)  # type: ignore[index,union-attr,call-overload]  # as above
+    one, other = AttributeMap(), AttributeMap()
+    one.put("gone", 1)
+    for attributes in (one, other):
+        attributes.update(checked)
+        assert attributes.keys() == ("gpu", "zone")
+        got = attributes.get("gpu")
+        assert got == {"clocks": [1, 2]}
+        got["clocks"].append(5)  # type: ignore[index,union-attr,call-overload]  # as above
+    assert one.get("gpu") == other.get("gpu") == checked["gpu"] == {"clocks": [1, 2]}
+
+
+def test_what_a_map_holds_is_checked_but_for_what_is_asked_for() -> None:
+    attributes = AttributeMap()
+    attributes.put("a", [1])
+    attributes.put("b", DynamicAttribute(lambda: 2))
+    checked = attributes.checked()
+    attributes.put("a", [2])
+    assert checked == {"a": [1]}
+
+
+@pytest.mark.parametrize("values", [{"a": 1, "b c": 2}, {"a": 1, "b": object()}])
+def test_values_that_may_not_be_kept_are_not_checked_values(values: dict[str, AttributeValue | None]) -> None:
+    with pytest.raises(AttributeRefusedError, match="b"):
+        CheckedAttributes(values)
 
 
 def test_a_clone_shares_values_and_is_separate_from_then_on() -> None:

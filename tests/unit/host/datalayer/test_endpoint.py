@@ -33,6 +33,11 @@ def test_labels_are_a_copy_that_cannot_be_changed() -> None:
         endpoint.labels["role"] = "prefill"  # type: ignore[index]  # that it cannot be done is the point
 
 
+def test_labels_that_cannot_be_changed_are_shared() -> None:
+    first = EndpointMetadata("default/a", "a", "10.0.0.1", 8000, labels={"role": "decode"})
+    assert dataclasses.replace(first, port=1).labels is first.labels
+
+
 def test_equality_covers_labels_and_state_and_equal_endpoints_hash_alike() -> None:
     first = EndpointMetadata("default/a", "a", "10.0.0.1", 8000, labels={"role": "decode"})
     same = EndpointMetadata("default/a", "a", "10.0.0.1", 8000, labels={"role": "decode"})

@@ -4,7 +4,8 @@ import dataclasses
 import math
 
 import pytest
-from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, Metrics, Upsert
+from hotbay.datalayer.discovery.session import DiscoverySession
+from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Metrics, Upsert
 from hotbay.datalayer.pages.engines import EngineSet
 from hotbay.datalayer.pages.extraction import MetricsPage, MetricsReader
 from hotbay.datalayer.pages.text import PageText
@@ -66,15 +67,23 @@ def test_s26_ranks_of_ports_that_are_gone_go_and_the_others_stay() -> None:
     """targetPorts [8000, 8001] -> [8001], as one endpoint per rank; and then another port to scrape."""
     store = EndpointStore()
     ranks = [endpoint("pod-rank-0", 8000), endpoint("pod-rank-1", 8001, rank_index=1)]
-    store.reconcile(ranks)
-    events: list[EndpointEvent] = []
-    store.subscribe(events.append)
-    store.reconcile([ranks[1]])
-    assert [type(event).__name__ for event in events] == ["Delete"]
+    session = DiscoverySession()
+
+    def tell(*endpoints: EndpointMetadata) -> tuple[EndpointEvent, ...]:
+        events = session.replace(endpoints, is_all=True)
+        for event in events:
+            if isinstance(event, Delete):
+                store.delete(event.endpoint.id)
+            else:
+                store.upsert(event.endpoint)
+        return events
+
+    tell(*ranks)
+    assert tell(ranks[1]) == (Delete(ranks[0]),)
     snapshot = store.publish(1.0)
     assert [found.port for found in snapshot.endpoints if found] == [8001]
     moved = dataclasses.replace(ranks[1], metrics_host="10.0.0.1:9100")
-    assert store.reconcile([moved]) == (Upsert(moved),)
+    assert tell(moved) == (Upsert(moved),)
     (found,) = store.endpoints()
     assert found.metrics_authority == "10.0.0.1:9100"
 
@@ -85,7 +94,7 @@ def test_s28_each_change_of_metadata_is_told_once_without_any_source_of_metrics(
     store.subscribe(events.append)
     labelled = endpoint("a", labels={"role": "decode"})
     for wanted in (endpoint("a"), endpoint("a"), labelled, labelled, endpoint("a", 9000, labels={"role": "decode"})):
-        store.reconcile([wanted])
+        store.upsert(wanted)
     assert events == [
         Upsert(endpoint("a")),
         Upsert(labelled),

@@ -38,8 +38,14 @@ class Counted:
     def poll_failed(self, source: str) -> None:
         self.seen.append(source)
 
+    def poll_skipped(self, source: str) -> None:
+        self.seen.append(f"{source} skipped")
+
     def extract_failed(self, source: str, extractor: str) -> None:
         self.seen.append(f"{source}/{extractor}")
+
+    def extract_skipped(self, source: str, extractor: str, reason: str) -> None:
+        self.seen.append(f"{source}/{extractor} {reason}")
 
     def event(self, source: str, outcome: str) -> None:
         self.seen.append(f"{source} {outcome}")
@@ -187,34 +193,40 @@ class Emits:
 
 
 class Hears:
-    """Notes in `order` that it was asked, and gives others a turn before it answers."""
+    """Notes in `order` that it was asked, and answers once `may_answer` is set."""
 
     type, kind = "hears", POD
 
-    def __init__(self, name: str, order: list[str]) -> None:
+    def __init__(self, name: str, order: list[str], may_answer: anyio.Event) -> None:
         self.name = name
         self._order = order
+        self._may_answer = may_answer
 
     async def extract_event(self, event: Event) -> AttributesOf:
         self._order.append(f"{self.name} asked")
-        await anyio.lowlevel.checkpoint()
+        await self._may_answer.wait()
         self._order.append(f"{self.name} done")
-        return {"default/a": {"last": self.name}}
+        return {"default/a": {self.name: True}}
 
 
-async def test_extractors_of_an_event_run_one_after_the_other_in_the_order_of_their_binding() -> None:
+async def test_extractors_of_an_event_are_asked_in_the_order_of_their_binding_and_none_waits_for_another() -> None:
     store, counts, source, order = EndpointStore(), Counted(), Emits(), list[str]()
     store.upsert(A)
-    notified = NotifiedSource(source, tuple(Hears(name, order) for name in "bac"))
+    slow, fast = anyio.Event(), anyio.Event()
+    fast.set()
+    notified = NotifiedSource(source, (Hears("b", order, slow), Hears("a", order, fast), Hears("c", order, fast)))
     attributes = EventAttributes(store, now=lambda: 0.0)
     notifications = Notifications([notified], attributes=attributes, counts=counts, background=Background())
     async with anyio.create_task_group() as group:
         notifications.start(group)
-        with anyio.fail_after(WAIT_S):
-            await source.told.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert [step for step in order if step.endswith("asked")] == ["b asked", "a asked", "c asked"]
+        assert {step for step in order if step.endswith("done")} == {"a done", "c done"}
+        slow.set()
+        await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
-    assert order == [f"{name} {step}" for name in "bac" for step in ("asked", "done")]
+    assert source.told.is_set()
     assert counts.seen == ["n delivered"]
     endpoint = store.endpoint(A.id)
     assert endpoint is not None
-    assert endpoint.attributes.get("last") == "c"
+    assert sorted(endpoint.attributes.keys()) == ["a", "b", "c"]

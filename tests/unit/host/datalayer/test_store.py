@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
+from hotbay.datalayer.endpoint import EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
 from hotbay.datalayer.store import AGE_RESOLUTION_S, EndpointStore
 from hotbay.datalayer.tables.snapshot import EMPTY_SNAPSHOT
 from hotbay_sdk.protocol.calls import COLUMN_FORMATS
@@ -185,17 +185,6 @@ def test_a_cordoned_endpoint_stays_listed_and_is_not_live() -> None:
     assert after.membership == before.membership
     assert after.live.tolist() == [False, True]
     assert before.live.tolist() == [True, True]
-
-
-def test_reconcile_upserts_before_it_deletes() -> None:
-    store = store_of("a", "b")
-    events: list[EndpointEvent] = []
-    store.subscribe(events.append)
-    changed = endpoint("a", port=9000)
-    returned = store.reconcile([changed, endpoint("c")])
-    assert events == [Upsert(changed), Upsert(endpoint("c")), Delete(endpoint("b"))]
-    assert returned == tuple(events)
-    assert store.reconcile([changed, endpoint("c")]) == ()
 
 
 def test_a_listener_hears_until_it_unsubscribes() -> None:

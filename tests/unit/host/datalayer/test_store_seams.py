@@ -2,12 +2,17 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
+from hotbay.datalayer import attributes
 from hotbay.datalayer.attributes import AttributeRefusedError, AttributeValue, DynamicAttribute
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, EndpointState, Metrics, Upsert
+from hotbay.datalayer.remote.results import read_attributes, read_of_endpoints
+from hotbay.datalayer.sources.event_attributes import EventAttributes
 from hotbay.datalayer.store import AGE_RESOLUTION_S, EndpointStore
 from hotbay.datalayer.tables.freshness import Freshness
+from hotbay_sdk.protocol.values import Encoder
 
 
 def endpoint(name: str, port: int = 8000) -> EndpointMetadata:
@@ -174,6 +179,7 @@ def test_attributes_go_stale_only_by_a_limit_of_their_own() -> None:
     assert column(store, "attribute.x", 11.0) == [1.0, 2.0]
     assert column(store, "attribute.x", 11.5) == [None, 2.0]
     assert (store.snapshot.stale["attribute.x"], store.snapshot.stale["attribute.y"]) == (1, 0)
+    assert store.snapshot.oldest_stale_s == {"attribute.x": pytest.approx(1.5)}
     store.put_attributes("default/a", {"x": 1.0}, 11.51)
     assert column(store, "attribute.x", 11.51) == [1.0, 2.0], "back at once, though the value is the same"
     assert column(store, "attribute.y", 100.0) == [1.0, None]
@@ -249,7 +255,8 @@ def test_the_operators_word_waits_for_an_endpoint_and_outlives_it() -> None:
     events: list[EndpointEvent] = []
     store.subscribe(events.append)
     cordoned = dataclasses.replace(endpoint("a"), state=EndpointState.CORDONED)
-    assert store.reconcile([endpoint("a")]) == (Upsert(cordoned),)
+    assert store.upsert(endpoint("a"))
+    assert events == [Upsert(cordoned)]
     store.delete("default/a")
     store.upsert(endpoint("a"))
     assert events == [Upsert(cordoned), Delete(cordoned), Upsert(cordoned)]
@@ -305,3 +312,26 @@ def test_a_weight_alone_leaves_figures_alone() -> None:
     assert second.columns["endpoint.waiting"] is first.columns["endpoint.waiting"]
     assert second.columns["endpoint.weight"] is not first.columns["endpoint.weight"]
     assert second.membership == first.membership
+
+
+def test_what_a_plugin_says_of_endpoints_is_packed_once_on_its_way_into_the_store(monkeypatch) -> None:
+    packed: list[object] = []
+
+    class Counting(Encoder):
+        def pack(self, value: Any) -> bytes:
+            packed.append(value)
+            return super().pack(value)
+
+    monkeypatch.setattr(attributes, "Encoder", Counting)
+    store = EndpointStore()
+    kept = EventAttributes(store, now=lambda: 1.0)
+    kept.follow()
+    store.upsert(endpoint("a"))
+    store.put_attributes("default/a", read_attributes({"x": [1]}, {"x": "value"}), 1.0)
+    assert packed == [[1]]
+    kept.of("e").put(read_of_endpoints({"default/a": {"x": [2]}, "default/b": {"x": [3]}}, {"x": "value"}))
+    # One that comes later has what was kept of it.
+    store.upsert(endpoint("b"))
+    assert packed == [[1], [2], [3]]
+    live = [store.endpoint(f"default/{name}") for name in "ab"]
+    assert [one.attributes.get("x") for one in live if one is not None] == [[2], [3]]

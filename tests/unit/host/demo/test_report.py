@@ -102,6 +102,34 @@ def test_what_to_do_next_is_said_at_the_end_of_a_green_run(green: Run, is_green:
     assert ("docs/operator-guide.md" in file.getvalue().splitlines()[-1]) is is_green
 
 
+def shown(run: Run) -> str:
+    file = io.StringIO()
+    final(run, Console(file=file, width=200))
+    return file.getvalue()
+
+
+def test_a_swap_that_came_later_than_it_was_waited_for_is_told_with_its_time(green: Run):
+    new = replace(life("loads", 3, 37.1), digest="sha256:2")
+    run = replace(green, swap=Swap("loads", 20.0, None), lives=[life("loads", 1, 0.0, 37.1), new, *green.lives[2:]])
+    assert "published at 20.0 s, live at 37.1 s, later than the 15 s waited for" in shown(run)
+    assert verdict(run) == ()
+
+
+def test_a_swap_that_never_came_is_red_whatever_else_began(green: Run):
+    # The old one crashed and is there again.
+    run = replace(green, swap=Swap("loads", 20.0, None))
+    assert verdict(run) == ("the new version of loads was never live",)
+    assert "never live" in shown(run)
+    assert "GREEN" not in shown(run)
+
+
+def test_a_replacement_that_came_later_than_it_was_waited_for_is_told_with_its_time(green: Run):
+    assert green.kill is not None
+    run = replace(green, kill=replace(green.kill, ready_s=None))
+    assert "killed at 30.0 s, replaced at 30.9 s, later than the 15 s waited for" in shown(run)
+    assert "no replacement" in shown(replace(run, lives=green.lives[:3]))
+
+
 def test_one_failed_request_is_red(green: Run):
     run = replace(green, samples=[*green.samples, Sample(30.0, 30.1, None, "APIError: 503")])
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 import orjson
 import pytest
 from hotbay.errors import InputError
+from hotbay.gateway.admin import AdminLimits
 from hotbay.gateway.admin_routes import ACTIONS, ROUTES, read_call
 from hotbay.packages.manifest import REV_MAX
 from hypothesis import given
@@ -154,3 +155,25 @@ def test_arguments_have_the_types_of_the_table(route, given_arguments):
         if argument.required:
             read = arguments.texts if argument.kind == "texts" else arguments.text
             assert read(argument.name)
+
+
+@pytest.mark.parametrize(("count", "refused"), [(64, False), (65, False), (4_000, False), (4_001, True)])
+def test_a_thousand_endpoints_fit_into_one_command(count: int, *, refused: bool) -> None:
+    body = orjson.dumps({"ids": ["i" * 256] * count})
+    if not refused:
+        _, arguments = read_call(b"POST", b"/endpoints/cordon", body)
+        assert len(arguments.texts("ids")) == count
+        assert len(body) <= AdminLimits().body_bytes
+        assert str(arguments).endswith(f" and {count - 5} more")
+        assert len(str(arguments)) < 1500
+        return
+    with pytest.raises(InputError) as caught:
+        read_call(b"POST", b"/endpoints/cordon", body)
+    (problem,) = caught.value.problems
+    assert (problem.expected, problem.found) == ("1 to 4000 texts of 1 to 256 printable characters", "4001 texts")
+
+
+def test_text_that_is_none_is_named_among_those_that_are() -> None:
+    with pytest.raises(InputError) as caught:
+        read_call(b"POST", b"/endpoints/cordon", orjson.dumps({"ids": ["a", 7, "b"]}))
+    assert caught.value.problems[0].found == "7"

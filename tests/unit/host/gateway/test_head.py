@@ -1,7 +1,15 @@
 """Heads that leave the gateway: what passes, what is added, exactly one framing."""
 
 import pytest
-from hotbay.gateway.head import Framing, nominated, request_head, response_framing, response_head, text_headers
+from hotbay.gateway.head import (
+    Framing,
+    nominated,
+    passed_before,
+    request_head,
+    response_framing,
+    response_head,
+    text_headers,
+)
 from hotbay.gateway.request_reader import RequestReader
 from hotbay.gateway.response_reader import ResponseReader
 from hypothesis import given, settings
@@ -22,6 +30,7 @@ def build_request(headers, body_bytes=3):
         authority="h:1",
         request_id="r-1",
         peer="10.0.0.9",
+        via=b"hotbay-1",
         body_bytes=body_bytes,
     )
 
@@ -37,6 +46,7 @@ def build_response(headers, framing, *, length=None, keep_alive=True, http_1_0=F
         http_1_0=http_1_0,
         request_id="r-1",
         destination="h:1",
+        via=b"hotbay-1",
     )
 
 
@@ -89,7 +99,28 @@ def test_request_without_a_body_has_no_length():
 def test_forwarding_headers_grow_by_this_hop():
     head = build_request([(b"x-forwarded-for", b"1.1.1.1"), (b"via", b"1.0 a"), (b"x-forwarded-for", b"2.2.2.2")])
     assert b"x-forwarded-for: 1.1.1.1, 2.2.2.2, 10.0.0.9\r\n" in head
-    assert b"via: 1.0 a, 1.1 hotbay\r\n" in head
+    assert b"via: 1.0 a, 1.1 hotbay-1\r\n" in head
+    assert b"via: 1.1 hotbay-1\r\n" in build_response([], Framing.LENGTH, length=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "passed"),
+    [
+        ([], False),
+        ([b"1.1 hotbay-1"], True),
+        ([b"1.0 a, HTTP/1.1 hotbay-1 (a proxy), 2 b"], True),
+        ([b"1.0 a", b"1.1\thotbay-1"], True),
+        ([b"1.1 hotbay-2, 1.1 hotbay-10"], False),
+        ([b"1.1 a (hotbay-1)", b"hotbay-1", b"", b",", b"1.1"], False),
+    ],
+)
+def test_a_request_that_was_here_before_is_known_by_this_gateways_name(values, passed):
+    assert passed_before([(b"via", value) for value in values], b"hotbay-1") is passed
+    assert not passed_before([(b"x-via", value) for value in values], b"hotbay-1")
+
+
+def test_what_a_request_passed_is_not_hidden_from_the_next_hop():
+    assert b"via: 1.0 a, 1.1 hotbay-1\r\n" in build_request([(b"connection", b"Via"), (b"via", b"1.0 a")])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Tables lose columns, never characters."""
 
+import math
+
 import pytest
 from hotbay.observe.tables import Grid, cell
 
@@ -42,4 +44,11 @@ def test_wide_characters_count_twice():
     ("value", "text"), [(None, "–"), ("", "–"), (0, "0"), ("a\x1b[31m\nb", "a\\x1b[31m\\nb"), ("[/x]", "[/x]")]
 )
 def test_cell_is_one_printable_line(value, text):
+    assert cell(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "1"), (0.0, "0"), (0.25, "0.25"), (123456789.0, "123456789"), (math.nan, "nan"), (7, "7")]
+)
+def test_a_whole_number_has_no_fraction(value, text):
     assert cell(value) == text

@@ -122,6 +122,20 @@ def test_version_below_that_ran_is_complete_is_for_others_or_is_chosen_is_not_to
     assert 3 not in [rev for rev, *_ in below(replace(OLD, **change), policy=replace(POLICY, **policy), ran=ran)]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"quarantined": True}, "it is in quarantine"),
+        ({"granted": False}, "it asks for"),
+        ({"denied": True}, "trust.denied names it"),
+    ],
+)
+def test_what_a_pin_would_refuse_too_is_told_before_a_pin_is_offered(change: dict[str, bool], said: str) -> None:
+    ((_, why, hint),) = below(replace(OLD, **change))
+    assert why.startswith(said)
+    assert "pin" not in hint
+
+
 def test_what_refuses_a_version_below_whatever_its_revision_is_told_first() -> None:
     ((_, why, _),) = below(OLD, policy=replace(POLICY, pin=Pin(rev=9)))
     assert why == "the pin is on rev 9"

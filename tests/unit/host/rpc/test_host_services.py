@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
-from hotbay.datalayer.endpoint_rows import endpoint_row
+from hotbay.datalayer.endpoint_rows import wire_row
 from hotbay.rpc.host_calls import HostCall
 from hotbay.rpc.host_services import HostLender
 from hotbay_sdk.protocol import CallError, ErrorCode, Method, Value
@@ -19,7 +19,7 @@ class Bench:
         self.recycled: list[tuple[str, str]] = []
         self.lender = HostLender(
             count=lambda plugin, name, amount, labels: self.counted.append((plugin, name, amount, dict(labels))),
-            endpoints=lambda: [endpoint_row(A)],
+            endpoints=lambda: [wire_row(A)],
             now=lambda: 1.0,
             wall=lambda: 1.5e9,
             entropy=bytes,

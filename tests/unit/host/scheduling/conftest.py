@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
@@ -215,12 +216,18 @@ class Bay:
         self.started: list[Generation] = []
         self.refs: list[RefPlan] = []
         self.requests: list[InferenceRequest] = []
+        self.sends = True
+        """Whether requests are sent to what is picked, as a gateway does."""
         self._plans = 0
         self.router = Router(self.store, self.tally, seed=11)
 
     def endpoints(self, **metrics: Metrics) -> None:
         """Make the store hold exactly these."""
-        self.store.reconcile([EndpointMetadata(f"default/{n}", n, "10.0.0.1", 8000) for n in metrics])
+        for name in metrics:
+            self.store.upsert(EndpointMetadata(f"default/{name}", name, "10.0.0.1", 8000))
+        for one in self.store.endpoints():
+            if one.name not in metrics:
+                self.store.delete(one.id)
         for name, values in metrics.items():
             self.store.update_metrics(f"default/{name}", values, 0.0)
         self.store.publish(0.0)
@@ -314,9 +321,16 @@ class Bay:
                 avoid=frozenset(map(str, fields.get("avoid", ()))),  # type: ignore[call-overload]  # ids
             )
             self.requests.append(request)
-            self.router.decide(request, future.set_result)
+            self.router.decide(request, partial(self._decided, request, future))
             futures.append(future)
         return futures
+
+    def _decided(
+        self, request: InferenceRequest, future: asyncio.Future[Picked | Rejected], decision: Picked | Rejected
+    ) -> None:
+        if isinstance(decision, Picked) and self.sends:
+            self.router.sent(request, decision, decision.endpoint.id)
+        future.set_result(decision)
 
     async def decide(
         self,

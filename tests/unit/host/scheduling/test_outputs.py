@@ -14,6 +14,7 @@ from hotbay.rpc.memfd import SharedArea
 from hotbay.scheduling.outputs import (
     FEATURE,
     LEAST_REGION_BYTES,
+    MAX_PASSED_BYTES,
     MAX_REGION_BYTES,
     OUTPUT_FROM_BYTES,
     REGIONS,
@@ -197,9 +198,13 @@ class World:
         self.kernel = Kernel()
         self.process = Process(self.kernel)
         self.generation = Generation(1, Origin("p", "1.0.0", 1, "sha256:0"), self.process, {}, 1, features=features)  # type: ignore[arg-type]
-        self.outputs = OutputAreas(self.generation, self._number, self.kernel.make, from_bytes=FROM_BYTES)
-        self.careless = careless
         self._numbers = 0
+        self.outputs = self.published()
+        self.careless = careless
+
+    def published(self) -> OutputAreas:
+        """What a publication that uses the process makes for it, when the one before did not."""
+        return OutputAreas(self.generation, self._number, self.kernel.make, from_bytes=FROM_BYTES)
 
     def _number(self) -> int:
         self._numbers += 1
@@ -402,6 +407,52 @@ def test_an_acknowledgement_that_comes_after_the_end_keeps_nothing() -> None:
     world.process.acknowledge()
     assert world.kernel.open == set()
     assert world.outputs.region(64) is None
+    world.process.acknowledge()
+    assert world.process.areas == {}
+
+
+def test_a_shadow_that_comes_and_goes_leaves_the_process_no_area() -> None:
+    world = World()
+    for _ in range(5):
+        outputs = world.published()
+        assert outputs.region(64) is None
+        world.process.acknowledge()
+        assert outputs.region(64) is not None
+        outputs.close()
+        outputs.close()
+        world.process.acknowledge()
+        assert world.process.areas == {}
+    assert [drop for added, drop in world.process.shares if not added] == [[1], [2], [3], [4], [5]]
+
+
+@pytest.mark.parametrize("size_bytes", [LEAST_REGION_BYTES, MAX_REGION_BYTES])
+def test_a_process_is_passed_so_much_memory_and_no_more_however_often_its_shadow_comes_and_goes(
+    size_bytes: int,
+) -> None:
+    world = World()
+    most = MAX_PASSED_BYTES // (REGIONS * size_bytes)
+    lent = []
+    for _ in range(most + 3):
+        outputs = world.published()
+        assert outputs.region(size_bytes) is None
+        world.process.acknowledge()
+        lent.append(outputs.region(size_bytes) is not None)
+        outputs.close()
+        world.process.acknowledge()
+    assert lent == [True] * most + [False] * 3
+    # Those whose regions never come back are all that the host still has.
+    assert len(world.kernel.open) == most
+    assert sum(len(world.kernel.memory[n]) for n in world.kernel.memory) == MAX_PASSED_BYTES
+
+
+def test_a_process_that_is_on_its_way_out_is_told_nothing_more() -> None:
+    for leave in (lambda world: world.generation.leave(), lambda world: world.process.die()):
+        world = World()
+        world.outputs.region(64)
+        world.process.acknowledge()
+        leave(world)
+        world.outputs.close()
+        assert (len(world.process.shares), world.kernel.open) == (1, set())
 
 
 def test_what_is_written_after_the_answer_alters_nothing() -> None:

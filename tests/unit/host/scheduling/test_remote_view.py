@@ -39,8 +39,8 @@ def snapshots() -> list[Snapshot]:
     store = EndpointStore()
     found = []
     for waiting, names in enumerate([("a", "b"), ("a", "b"), ("a", "b", "c"), ("a", "b", "c")], start=1):
-        store.reconcile([EndpointMetadata(f"default/{n}", n, "10.0.0.1", 8000) for n in names])
         for name in names:
+            store.upsert(EndpointMetadata(f"default/{name}", name, "10.0.0.1", 8000))
             store.update_metrics(f"default/{name}", Metrics(waiting=float(waiting)), float(waiting))
         store.publish(float(waiting))
         found.append(store.snapshot)

@@ -619,6 +619,32 @@ def test_learners_of_both_generations_are_told_from_the_hand_over_until_one_reti
     in_loop(body)
 
 
+def test_what_is_sent_after_a_cut_over_is_told_to_who_is_live_then(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        old, new = Version(), Version()
+        plan, live = start(bay, old)
+        tried, _ = start(bay, new)
+        bay.router.publish(plan)
+        bay.sends = False
+        (before,) = await bay.decide(1, ids=["q0"])
+        bay.router.publish(plan, canary=CanaryPlan(tried, 1.0, "s"))
+        (during,) = await bay.decide(1, ids=["q1"])
+        bay.router.sent(bay.requests[0], before, before.endpoint.id)
+        bay.router.sent(bay.requests[1], during, during.endpoint.id)
+        await turns(5)
+        # Each by the side of the trial on which it was decided.
+        assert (old.told, new.told) == ([("q0", "default/a")], [("q1", "default/a")])
+        bay.router.publish(tried)
+        bay.router.retire(live.number)
+        bay.router.sent(bay.requests[0], before, "default/elsewhere")
+        bay.router.sent(bay.requests[1], during, "default/elsewhere")
+        await turns(5)
+        assert (len(old.told), new.told[1:]) == (1, [("q0", "default/elsewhere"), ("q1", "default/elsewhere")])
+
+    in_loop(body)
+
+
 def test_mirror_that_died_or_learns_nothing_there_costs_nothing(in_loop: Callable) -> None:
     async def body(bay) -> None:
         bay.endpoints(a=IDLE)

@@ -500,6 +500,33 @@ def test_learners_are_told_of_picks_together(in_loop: Callable) -> None:
     in_loop(body)
 
 
+def test_learners_are_told_where_a_request_is_sent_and_nothing_of_a_pick_that_is_not_used(in_loop: Callable) -> None:
+    told: list[tuple[str, list[str]]] = []
+    plugin = Plugin("learners")
+
+    @plugin.type("learner", reads=["request.id", "request.prompt"])
+    class Learner(PreRequest):
+        def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> None:
+            told.append((request.id, [*targets, request.prompt, *endpoints.ids]))
+
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE, b=IDLE)
+        bay.plugin(plugin, [("l", "learner", {})])
+        bay.builtin("max-score-picker")
+        bay.publish("max-score-picker")
+        bay.sends = False
+        (first,) = await bay.decide()
+        # No connection to it comes about.
+        (second,) = await bay.decide(avoid=[first.endpoint.id])
+        await _turns(3)
+        assert (told, {first.endpoint.name, second.endpoint.name}) == ([], {"a", "b"})
+        bay.router.sent(bay.requests[-1], second, second.endpoint.id)
+        await _turns(3)
+        assert told == [("r0", [second.endpoint.id, "hello", "default/a", "default/b"])]
+
+    in_loop(body)
+
+
 def test_u24_a_plan_taken_before_a_swap_is_served_to_its_end(in_loop: Callable) -> None:
     async def body(bay) -> None:
         bay.endpoints(a=IDLE, b=IDLE)

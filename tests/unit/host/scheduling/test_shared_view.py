@@ -2,7 +2,7 @@
 
 import asyncio
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -27,6 +27,16 @@ MANY = ("attribute.gpu.load", "attribute.hits", "endpoint.in_flight", "endpoint.
 FROM_BYTES = 128
 ROWS = FROM_BYTES // 4
 """Endpoints with which one float32 column is enough to be shared."""
+
+
+def hold(store: EndpointStore, names: Iterable[str]) -> None:
+    """Make the store hold exactly these."""
+    wanted = {f"default/{name}": name for name in names}
+    for one, name in wanted.items():
+        store.upsert(EndpointMetadata(one, name, "10.0.0.1", 8000))
+    for endpoint in store.endpoints():
+        if endpoint.id not in wanted:
+            store.delete(endpoint.id)
 
 
 class Tally:
@@ -135,7 +145,7 @@ class World:
         """Change a little, and the number of endpoints where it is given."""
         self.now += 1.0
         if rows is not None:
-            self.store.reconcile([EndpointMetadata(f"default/{n}", f"{n}", "10.0.0.1", 8000) for n in range(rows)])
+            hold(self.store, map(str, range(rows)))
         self.store.update_metrics("default/0", Metrics(waiting=self.now, num_blocks=int(self.now)), self.now)
         self.store.put_attributes("default/0", {"gpu.load": self.now / 2, "hits": int(self.now)}, self.now)
         self.snapshots.append(self.store.publish(self.now))
@@ -424,6 +434,21 @@ def test_a_process_is_passed_so_many_areas_and_no_more() -> None:
             world.call(world.publish((ROWS, 5 * ROWS)[index % 2]), FEW)
             world.process.acknowledge()
         assert sum(len(added) for added, _ in world.process.shares) == MAX_AREAS_PASSED
+
+    in_loop(body)
+
+
+def test_a_process_is_passed_no_more_when_its_shadow_comes_and_goes() -> None:
+    def body() -> None:
+        world = World()
+        life = generation(world.process)
+        for _ in range(MAX_AREAS_PASSED + 5):
+            counters = CallCounters(Tally())
+            world.remote = Remote(life, counters=counters, advance=lambda cycle: None, shared=world.shared)
+            world.call(world.publish(), FEW)
+            world.process.acknowledge()
+        assert sum(len(added) for added, _ in world.process.shares) == MAX_AREAS_PASSED
+        assert life.areas_passed == MAX_AREAS_PASSED
 
     in_loop(body)
 

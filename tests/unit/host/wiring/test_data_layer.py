@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.abc import TaskStatus
-from hotbay.collection import OnPage
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
 from hotbay.data_layer import DataLayer
@@ -16,9 +15,12 @@ from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.scraping.in_loop import ScrapeStore
 from hotbay.datalayer.scraping.metrics_source import MetricsPoller
 from hotbay.datalayer.scraping.records import ScrapeCounts
+from hotbay.datalayer.sources.scraped import OnPage
 from hotbay.datalayer.tables.freshness import Freshness, StalePolicy
 from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics as Counted
+from hotbay.rpc.leases import LiveRef
+from hotbay_sdk.protocol import DataDeclaration, TypeDeclaration
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +111,9 @@ async def test_figures_count_for_as_long_as_the_configuration_says_from_the_star
         host(tmp_path, "freshness: {stale_after: 1s, fields: {lora: 10s}, failures: 5}"), picker(), tmp_path
     )
     assert made.data.store.freshness == Freshness(1.0, {"lora": 10.0}, failures=5)
-    made.data.configure(host(tmp_path, "freshness: {stale_after: 3s, policy: ignore}"), picker())
+    made.data.configure(
+        host(tmp_path, "freshness: {stale_after: 3s, policy: ignore}"), await made.data.prepare(picker())
+    )
     assert made.data.store.freshness == Freshness(3.0, policy=StalePolicy.IGNORE)
 
 
@@ -136,7 +140,7 @@ async def test_figures_count_longer_while_pressure_makes_intervals_longer(tmp_pa
     one.widen(20.0)
     assert store.freshness.stale_after_s == pytest.approx(6.0)
     assert store.publish(5.9).columns["endpoint.waiting"][0] == 1.0
-    made.data.configure(host(tmp_path, "freshness: {stale_after: 1s}"), picker())
+    made.data.configure(host(tmp_path, "freshness: {stale_after: 1s}"), await made.data.prepare(picker()))
     assert store.freshness.stale_after_s == pytest.approx(6.0)
     one.widen(1.0)
     assert store.freshness.stale_after_s == 1.0
@@ -191,7 +195,69 @@ async def test_who_asks_for_an_endpoint_that_went_decides_again_with_the_pool_th
     store.upsert(A)
     store.publish(1.0)
     assert made.data.look(A) == A
-    store.reconcile([b])
+    store.upsert(b)
+    store.delete(A.id)
     assert store.snapshot.ids == (A.id,), "the tick has not come yet"
     assert made.data.look(A) is None
     assert [one for one in store.snapshot.endpoints if one is not None] == [b]
+
+
+class Declared:
+    """What the processes of packages have said."""
+
+    def __init__(self, **types: TypeDeclaration) -> None:
+        self.types = types
+
+    def current(self, ref: str) -> LiveRef | None:
+        return None
+
+    def declared(self, ref: str) -> TypeDeclaration | None:
+        return self.types.get(ref)
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+COOL = """
+plugins: [{name: cool, type: cool-scorer}, {name: temp, type: temp-extractor}]
+"""
+FED = COOL + "dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: temp}]}]}"
+FED = FED.replace("}]\n", "}, {type: metrics-data-source}]\n", 1)
+
+
+async def test_what_is_listed_and_never_asked_and_what_nobody_makes_is_warned_of_once_all_is_known(
+    tmp_path: Path,
+) -> None:
+    made = await loaded(host(tmp_path, "freshness: {fields: {attribute.typo: 1s}}"), picker(COOL), tmp_path)
+    data = made.data
+    cool = TypeDeclaration("cool-scorer", ("score",), ("attribute.temp",))
+    temp = TypeDeclaration("temp-extractor", ("extract",), data=DataDeclaration("metrics", (), {"temp": "f32"}))
+    assert data.warnings == ()
+    data.plugins.bind(Declared(cool=cool), made.counts)  # type: ignore[arg-type]  # nothing is called
+    # The other one may make it.
+    assert data.warnings == ()
+    data.plugins.bind(Declared(cool=cool, temp=temp), made.counts)  # type: ignore[arg-type]
+    typo = "'freshness.fields' reads attribute.typo, which nobody makes"
+    assert [warning.message for warning in data.warnings] == [
+        "'temp' stands behind no source",
+        "'cool' reads attribute.temp, which nobody makes",
+        typo,
+    ]
+    data.configure(data._config, await data.prepare(picker(FED)))
+    assert [warning.message for warning in data.warnings] == [typo]
+
+
+async def test_an_extractor_whose_source_is_listed_and_not_named_is_told_to_name_it(tmp_path: Path) -> None:
+    text = "plugins: [{name: power, type: power-source}, {name: watts, type: watts-extractor}]"
+    made = await loaded(host(tmp_path), picker(text), tmp_path)
+    watts = TypeDeclaration(
+        "watts-extractor", ("extract",), data=DataDeclaration("json", (), {}, default_source="power-source")
+    )
+    source = TypeDeclaration("power-source", ("poll",), data=DataDeclaration("json"))
+    made.data.plugins.bind(Declared(power=source, watts=watts), made.counts)  # type: ignore[arg-type]
+    made.data.collection.learn()
+    assert made.data.problems == ()
+    lacking, unasked = made.data.warnings
+    assert lacking.message.startswith("'watts' needs a source of type 'power-source'")
+    assert lacking.hint == "name 'power' under `dataLayer.sources`"
+    assert unasked.message == "'power' is a source that is not asked"

@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 from hotbay.errors import Problem
-from hotbay.handover import HandoverServer, find_predecessor
+from hotbay.handover.server import HandoverServer
+from hotbay.handover.successor import find_predecessor
 
 pytestmark = pytest.mark.anyio
 

@@ -39,7 +39,7 @@ async def test_change_that_cannot_be_applied_waits_on(files: OperatorFiles) -> N
     for _ in range(2):
         with pytest.raises(CapacityError):
             await files.apply()
-        assert files.waiting() == ("first",)
+        assert await files.waiting() == ("first",)
 
 
 async def test_change_that_came_while_another_failed_to_apply_is_the_one_that_waits(files: OperatorFiles) -> None:
@@ -52,7 +52,7 @@ async def test_change_that_came_while_another_failed_to_apply_is_the_one_that_wa
     files.hold_back(HeldBack(("first",), fail))
     with pytest.raises(CapacityError):
         await files.apply()
-    assert files.waiting() == ("newer",)
+    assert await files.waiting() == ("newer",)
     assert await files.apply() == ("newer",)
     assert await files.apply() == ()
 
@@ -64,15 +64,19 @@ async def test_file_that_is_wrong_refuses_to_be_shown_and_applied_until_it_is_ri
         with pytest.raises(InputError, match="bad"):
             await files.apply()
         with pytest.raises(InputError, match="bad"):
-            files.waiting()
+            await files.waiting()
     files.hold_back(None)
-    assert files.waiting() == await files.apply() == ()
+    assert await files.waiting() == await files.apply() == ()
 
 
 async def test_what_waits_is_looked_for_before_it_is_shown_or_applied(files: OperatorFiles) -> None:
     names = iter("ab")
-    files.look = lambda: files.hold_back(HeldBack((next(names),), fine))
-    assert files.waiting() == ("a",)
+
+    async def look() -> None:
+        files.hold_back(HeldBack((next(names),), fine))
+
+    files.look = look
+    assert await files.waiting() == ("a",)
     assert await files.apply() == ("b",)
 
 

@@ -35,7 +35,7 @@ from hotbay_sdk.protocol import (
     ViolationFound,
     encode_frame,
 )
-from hotbay_sdk.protocol.connection import MAX_STREAM
+from hotbay_sdk.protocol.control import MAX_STREAM
 from hotbay_sdk.protocol.frames import FLAG_CRITICAL, HEADER, MAGIC
 from hotbay_sdk.protocol.messages import CONTROL_FRAME_BYTES, FRAME_LIMITS, HOST_CALL_BYTES
 from hotbay_sdk.protocol.values import Encoder, Value

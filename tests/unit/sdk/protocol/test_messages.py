@@ -23,9 +23,11 @@ from hotbay_sdk.protocol.handshake import (
     ATTRIBUTE_KINDS,
     MAX_ATTRIBUTE_CHARS,
     MAX_ATTRIBUTES,
+    MAX_INTERVAL_MS,
     MAX_NAME_CHARS,
     MAX_NAMES,
     MAX_PAYLOAD_CHARS,
+    MIN_INTERVAL_MS,
     NO_DATA,
     NO_RANGE,
 )
@@ -195,7 +197,9 @@ def test_every_method_has_a_deadline_and_limits_that_a_frame_can_carry() -> None
 def test_a_type_of_an_older_peer_declares_nothing_of_the_data_layer() -> None:
     declared = TypeDeclaration.from_wire({"type": "a", "points": ["score"]})
     assert declared.data == NO_DATA
-    assert not {"payload", "families", "attributes", "default_source", "data"} & declared.to_wire().keys()
+    assert (
+        not {"payload", "families", "attributes", "default_source", "interval_ms", "data"} & declared.to_wire().keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,6 +221,12 @@ def test_a_type_of_an_older_peer_declares_nothing_of_the_data_layer() -> None:
         ({"families": [""]}, False),
         ({"default_source": "x" * MAX_NAME_CHARS}, True),
         ({"default_source": "x" * (MAX_NAME_CHARS + 1)}, False),
+        ({"interval_ms": MIN_INTERVAL_MS}, True),
+        ({"interval_ms": MIN_INTERVAL_MS - 1}, False),
+        ({"interval_ms": MAX_INTERVAL_MS}, True),
+        ({"interval_ms": MAX_INTERVAL_MS + 1}, False),
+        ({"interval_ms": 1000.0}, False),
+        ({"interval_ms": -1000}, False),
     ],
 )
 def test_what_a_type_of_the_data_layer_declares_is_bounded_on_both_sides(fields: dict[str, Value], taken: bool) -> None:

@@ -10,9 +10,11 @@ from hotbay.datalayer.discovery.endpoint_documents import (
     read_endpoints,
     with_last_good,
 )
+from hotbay.datalayer.discovery.session import DiscoverySession
 from hotbay.datalayer.endpoint import Delete, EndpointMetadata, EndpointState, Upsert
-from hotbay.datalayer.store import EndpointStore
 from hotbay.errors import InputError
+
+MANY_LABELS = "{" + ", ".join(f"l{number}: x" for number in range(257)) + "}"
 
 
 def read(text: str) -> EndpointFile:
@@ -47,7 +49,21 @@ endpoints:
 
 def test_json_is_read_and_unknown_keys_are_ignored() -> None:
     text = '{"kind": "x", "endpoints": [{"name": "a", "address": "10.0.0.1", "port": 80, "rack": 4}]}'
-    assert read(text) == EndpointFile((endpoint("a", port=80),))
+    assert read(text).endpoints == (endpoint("a", port=80),)
+    assert read(text).problems == ()
+
+
+def test_an_unknown_key_is_warned_of_once_where_it_is_first_with_the_nearest_name() -> None:
+    text = "endpoints:\n" + "".join(
+        f"- {{name: {name}, address: 10.0.0.1, port: 80, {more}}}\n"
+        for name, more in (("a", "weight: 1"), ("b", "wieght: 0.5"), ("c", "wieght: 0.5, zone: x"))
+    )
+    wieght, zone = read(text).warnings
+    assert str(wieght) == (
+        "endpoints.yaml:3:42: UNKNOWN_FIELD: endpoints[1].wieght: unknown field 'wieght' is ignored, as in 1 more."
+        " did you mean 'weight'?"
+    )
+    assert zone.message == "unknown field 'zone' is ignored"
 
 
 @pytest.mark.parametrize("text", ["endpoints: []", "endpoints:", '{"endpoints": null}'])
@@ -95,6 +111,9 @@ def test_s24_a_zone_is_refused_by_name() -> None:
         ("address: 10.0.0.1, port: 80, namespace: a/b", "endpoints[0].namespace"),
         ("address: 10.0.0.1, port: 80, labels: [a]", "endpoints[0].labels"),
         ("address: 10.0.0.1, port: 80, labels: {role: 1}", "endpoints[0].labels.role"),
+        (f"address: 10.0.0.1, port: 80, labels: {MANY_LABELS}", "endpoints[0].labels"),
+        (f"address: 10.0.0.1, port: 80, labels: {{? {'x' * 4097} : a}}", "endpoints[0].labels"),
+        (f"address: 10.0.0.1, port: 80, labels: {{a: {'x' * 4097}}}", "endpoints[0].labels.a"),
         ("address: 10.0.0.1, port: 80, state: drained", "endpoints[0].state"),
         ("address: 10.0.0.1, port: 80, weight: -1", "endpoints[0].weight"),
         ("address: 10.0.0.1, port: 80, weight: '1'", "endpoints[0].weight"),
@@ -229,10 +248,10 @@ def test_a_good_entry_beside_a_refused_one_of_its_id_holds() -> None:
 
 
 def test_ed03_a_reload_without_an_endpoint_upserts_then_deletes() -> None:
-    store = EndpointStore()
-    store.reconcile(read(TWO).endpoints)
+    session = DiscoverySession()
+    session.replace(read(TWO).endpoints, is_all=True)
     after = read("endpoints: [{name: ep1, address: 10.0.0.1, port: 9}]").endpoints
-    assert store.reconcile(after) == (Upsert(endpoint("ep1", port=9)), Delete(endpoint("ep2", "10.0.0.2", 2)))
+    assert session.replace(after) == (Upsert(endpoint("ep1", port=9)), Delete(endpoint("ep2", "10.0.0.2", 2)))
 
 
 @dataclass(frozen=True)

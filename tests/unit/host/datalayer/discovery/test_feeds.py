@@ -3,13 +3,14 @@
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import pytest
 from hotbay.datalayer.discovery.discovery import Discovery
 from hotbay.datalayer.discovery.feed import FIRST_S, MAX_S, FeedPlan, discovery_failed
 from hotbay.datalayer.discovery.notifier import DiscoveryNotifier, NotifierEndedError, OrderError
-from hotbay.datalayer.discovery.session import MAX_ENDPOINTS, DiscoverySession
+from hotbay.datalayer.discovery.session import MAX_ENDPOINTS, DiscoverySession, TooManyEndpointsError
 from hotbay.datalayer.discovery.static import StaticEndpoints
 from hotbay.datalayer.discovery.told import MAX_TOLD
 from hotbay.datalayer.endpoint import Delete, EndpointEvent, EndpointMetadata, Upsert
@@ -98,6 +99,7 @@ class Pool:
         self.events: list[EndpointEvent] = []
         self.sizes: list[int] = []
         self.pauses: list[float] = []
+        self.refused: list[str] = []
         self.wake = anyio.Event()
         self.store.subscribe(self._hear)
         self.discovery: Discovery
@@ -112,10 +114,19 @@ class Pool:
         self.wake = anyio.Event()
 
     @asynccontextmanager
-    async def filled(self, *plans: FeedPlan, configured: tuple[EndpointMetadata, ...] = ()) -> AsyncIterator[None]:
+    async def filled(
+        self, *plans: FeedPlan, configured: tuple[EndpointMetadata, ...] = (), allowed: tuple[str, ...] | None = None
+    ) -> AsyncIterator[None]:
         background = Background()
         self.discovery = Discovery(
-            self.store, configured=configured, plans=plans, background=background, draw=lambda: 0.5, sleep=self.pause
+            self.store,
+            configured=configured,
+            plans=plans,
+            background=background,
+            draw=lambda: 0.5,
+            sleep=self.pause,
+            allowed=allowed,
+            refused=self.refused.append,
         )
         async with anyio.create_task_group() as group:
             await group.start(self.discovery.run)
@@ -275,6 +286,21 @@ async def test_ready_stays_unset_while_a_feed_fails_and_is_set_once_one_run_is_r
 # -- failures ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [((fails,), "it has named nothing yet"), ((names(A, then=fails), fails), "what it last named stays in force")],
+)
+async def test_a_feed_that_fails_says_what_stays_only_once_there_is_something(
+    steps: tuple[Step, ...], said: str
+) -> None:
+    pool, feed = Pool(), Feed(*steps)
+    async with pool.filled(feed.plan()):
+        for count in range(1, len(steps) + 1):
+            await pool.until(lambda count=count: len(pool.pauses) == count)
+            assert said in pool.discovery.problems[0].hint
+            pool.wake.set()
+
+
 async def test_pauses_grow_up_to_their_most() -> None:
     pool, feed = Pool(), Feed(fails)
     async with pool.filled(feed.plan()):
@@ -385,6 +411,83 @@ async def test_a_fault_of_a_discoverys_own_code_is_the_boundarys_and_the_feed_go
         group.cancel_scope.cancel()
 
 
+# -- networks ----------------------------------------------------------------------------------------
+
+FAR = EndpointMetadata("default/far", "far", "192.0.2.1", 1)
+
+
+async def test_what_is_outside_of_the_allowed_networks_is_not_used_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    pool, own = Pool(), EndpointMetadata("default/own", "own", "192.0.2.9", 1)
+    feed = Feed(names(A, FAR))
+    async with pool.filled(feed.plan(name="discovery 'scan'"), configured=(own,), allowed=("10.0.0.0/8",)):
+        await pool.until(pool.discovery.ready.is_set)
+        assert pool.ids == ["a", "own"], "what the host's configuration lists is the operator's own word"
+        (problem,) = pool.discovery.problems
+        assert ("'default/far' of discovery 'scan'" in problem.message, problem.code) == (True, "ADDRESS_REFUSED")
+        pool.discovery.configure([own])
+        assert pool.refused == ["network"]
+        assert [record.message.split(":")[0] for record in caplog.records if record.levelname == "WARNING"] == [
+            "endpoint_refused"
+        ]
+        pool.discovery.allow(None)
+        assert (pool.ids, pool.discovery.problems) == (["a", "far", "own"], ())
+        pool.discovery.allow(("192.0.2.0/24",))
+        assert pool.ids == ["far", "own"]
+        assert [problem.found for problem in pool.discovery.problems] == ["10.0.0.1"]
+
+
+async def test_what_is_not_allowed_stays_out_when_a_feed_begins_again_and_goes_with_its_discovery() -> None:
+    pool = Pool()
+    first, second = Feed(names(A, FAR, then=fails), names(FAR, A)), Feed(names(B))
+    async with pool.filled(first.plan(), allowed=("10.0.0.0/8",)):
+        await pool.until(lambda: len(pool.pauses) == 1)
+        pool.wake.set()
+        await pool.until(lambda: len(first.runs) == 2 and len(pool.discovery.problems) == 1)
+        assert (pool.ids, pool.discovery.problems[0].code, pool.refused) == (["a"], "ADDRESS_REFUSED", ["network"])
+        pool.discovery.follow([second.plan()])
+        await pool.until(lambda: pool.ids == ["b"])
+        assert pool.discovery.problems == ()
+        pool.discovery.follow([])
+        pool.discovery.allow(None)
+        assert pool.ids == []
+
+
+async def test_many_that_are_refused_write_as_many_lines_as_problems_are_told_and_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    count = MAX_TOLD + 5
+
+    async def tell(run: Run, notifier: DiscoveryNotifier) -> None:
+        for number in range(count):
+            notifier.upsert(replace(FAR, id=f"default/far{number}", name=f"far{number}", port=number + 1))
+        run.ready.set()
+        await anyio.sleep_forever()
+
+    pool = Pool()
+    async with pool.filled(Feed(tell).plan(), allowed=("10.0.0.0/8",)):
+        await pool.until(pool.discovery.ready.is_set)
+        told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+        assert (len(told), "and 1 more" in told[-1]) == (MAX_TOLD + 1, True)
+        assert pool.discovery.problems[-1].message == "and 5 more"
+        caplog.clear()
+        pool.discovery.allow(("192.0.2.0/24",))
+        pool.discovery.allow(("10.0.0.0/8",))
+        told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+        assert len(told) == MAX_TOLD + 1, "what is refused anew is told anew"
+
+
+async def test_what_a_run_refuses_by_itself_is_counted() -> None:
+    async def refuses(run: Run, notifier: DiscoveryNotifier) -> None:
+        notifier.refuse("reserved")
+        run.ready.set()
+        await anyio.sleep_forever()
+
+    pool = Pool()
+    async with pool.filled(Feed(refuses).plan()):
+        await pool.until(pool.discovery.ready.is_set)
+        assert pool.refused == ["reserved"]
+
+
 # -- changes of the configuration --------------------------------------------------------------------
 
 
@@ -475,3 +578,60 @@ async def test_static_endpoints_are_told_at_once_with_their_warnings() -> None:
     async with pool.filled(plan):
         await pool.until(pool.discovery.ready.is_set)
         assert (pool.ids, pool.discovery.warnings) == (["a", "b"], (warning,))
+
+
+# -- how many ----------------------------------------------------------------------------------------
+
+
+def listed(prefix: str, count: int) -> FeedPlan:
+    found = [
+        EndpointMetadata(f"default/{prefix}{n}", f"{prefix}{n}", f"10.0.{n >> 8}.{n & 255}", 1) for n in range(count)
+    ]
+    return FeedPlan("discovery", prefix, prefix, lambda: StaticEndpoints(prefix, found))
+
+
+async def test_another_discovery_needs_no_room_for_what_the_one_before_named() -> None:
+    pool, count = Pool(), MAX_ENDPOINTS // 2 + 1
+    async with pool.filled(listed("x", count)):
+        await pool.until(lambda: len(pool.store) == count)
+        pool.discovery.follow([listed("y", count)])
+        await pool.until(lambda: "default/y0" in {one.id for one in pool.store.endpoints()} or bool(pool.pauses))
+        assert (pool.discovery.problems, pool.pauses, len(pool.store)) == ((), [], count)
+        assert min(pool.sizes[count:]) >= count
+
+
+async def test_a_plan_that_names_more_than_it_may_says_so_until_it_has_room() -> None:
+    """As the discovery of a plugin does: its run goes on, and is told that there was no room."""
+    go = [anyio.Event(), anyio.Event()]
+
+    async def crowded(run: Run, told: DiscoveryNotifier) -> None:
+        told.replace([A, B], is_all=True)
+        run.ready.set()
+        with pytest.raises(TooManyEndpointsError):
+            told.upsert(C)
+        told.report([Problem("X", "beside")])
+        await go[0].wait()
+        told.delete(A.id)
+        told.upsert(C)
+        await go[1].wait()
+        told.replace([B, C])
+        await anyio.sleep_forever()
+
+    pool, feed = Pool(), Feed(crowded)
+    async with pool.filled(replace(feed.plan(), most=2)):
+        await pool.until(lambda: len(pool.discovery.problems) == 2)
+        assert str(pool.discovery.problems[0]) == (
+            "DISCOVERY_FAILED: a feed: expected at most 2 endpoints of one feed, found one more. raise "
+            "`discovery.plugin_endpoints` of the HostConfig if so many are meant; what it last named stays in force, and it is "
+            "tried again"
+        )
+        go[0].set()
+        await pool.until(lambda: pool.ids == ["b", "c"])
+        assert len(pool.discovery.problems) == 2, "that it could not name was not told anew"
+        go[1].set()
+        await pool.until(lambda: [str(problem) for problem in pool.discovery.problems] == ["X: beside"])
+
+
+async def test_another_bound_is_another_plan() -> None:
+    plan = Feed(names(A)).plan()
+    assert replace(plan, most=2) != plan == replace(plan, most=MAX_ENDPOINTS)

@@ -4,6 +4,7 @@ import contextlib
 
 import orjson
 import pytest
+from hotbay.config.endpoint_bounds import MAX_LABEL_CHARACTERS, MAX_LABELS
 from hotbay.datalayer.discovery.endpoint_documents import EndpointFile, with_last_good
 from hotbay.datalayer.discovery.service_documents import read_service_document
 from hotbay.datalayer.discovery.session import MAX_ENDPOINTS
@@ -136,6 +137,40 @@ def test_a_document_may_have_as_many_targets_as_a_feed_and_no_more() -> None:
     assert len(read([{"targets": targets}]).endpoints) == MAX_ENDPOINTS
     with pytest.raises(InputError, match=f"at most {MAX_ENDPOINTS} targets"):
         read([{"targets": [*targets, "one-more:80"]}])
+
+
+@pytest.mark.parametrize("group", [{"targets": []}, {}, 0])
+def test_groups_without_targets_are_bounded_too(group: object) -> None:
+    read([group] * (2 * MAX_ENDPOINTS))
+    with pytest.raises(InputError, match=f"in at most {2 * MAX_ENDPOINTS} groups"):
+        read([group] * (2 * MAX_ENDPOINTS + 1))
+
+
+def test_targets_of_a_group_share_their_labels() -> None:
+    """400 targets with 200,000 labels each fit a document of 2 MiB, and are gigabytes if each has its own."""
+    first, second = read([{"targets": ["a:1", "b:1"], "labels": {"x": "y"}}]).endpoints
+    assert first.labels is second.labels
+    first, second = read([{"targets": ["a:1", "b:1"]}]).endpoints
+    assert first.labels is second.labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({str(number): "" for number in range(MAX_LABELS)}, ""),
+        ({str(number): "" for number in range(MAX_LABELS + 1)}, "at most 256 labels"),
+        ({"x" * MAX_LABEL_CHARACTERS: "y" * MAX_LABEL_CHARACTERS}, ""),
+        ({"x" * (MAX_LABEL_CHARACTERS + 1): "y"}, "names of at most 4096 characters"),
+    ],
+    ids=["most", "too many", "longest", "too long"],
+)
+def test_labels_are_bounded_and_what_is_beyond_is_refused_with_its_place(labels: object, expected: str) -> None:
+    file = read([{"targets": ["ok:1"]}, {"targets": ["a:1"], "labels": labels}])
+    told = [(problem.path, problem.expected) for problem in file.problems]
+    if expected:
+        assert (told, file.refused_ids, len(file.endpoints)) == ([("[1].labels", expected)], {"default/a:1"}, 1)
+    else:
+        assert (told, len(file.endpoints)) == ([], 2)
 
 
 def test_problems_of_a_long_document_are_bounded() -> None:

@@ -70,11 +70,42 @@ def test_a_feed_may_have_its_most_endpoints_and_not_one_more() -> None:
     assert len(session.held) == MAX_ENDPOINTS
 
 
+def many(prefix: str, count: int) -> list[EndpointMetadata]:
+    return [endpoint(f"{prefix}{number}") for number in range(count)]
+
+
+def test_a_whole_set_needs_no_room_for_what_an_earlier_run_left_and_leaves_no_pool_empty() -> None:
+    earlier = {one.id: one for one in many("x", 4)}
+    session = DiscoverySession(earlier, most=4)
+    with pytest.raises(TooManyEndpointsError, match="at most 4"):
+        session.replace(many("y", 1))
+    assert (dict(session.held), session.is_synced) == (earlier, False)
+    with pytest.raises(TooManyEndpointsError, match="at most 4"):
+        session.replace(many("y", 5), is_all=True)
+    assert (dict(session.held), session.is_synced) == (earlier, False)
+    kept = endpoint("x0")
+    events = session.replace([kept, *many("y", 3)], is_all=True)
+    assert events == (*map(Upsert, many("y", 3)), *map(Delete, many("x", 4)[1:]))
+    assert session.is_synced
+    assert session.sync() == ()
+
+
+def test_what_was_left_under_another_bound_makes_room_first() -> None:
+    session = DiscoverySession({one.id: one for one in many("x", 5)}, most=2)
+    with pytest.raises(TooManyEndpointsError):
+        session.upsert(endpoint("y"))
+    session.upsert(endpoint("x0"))
+    session.sync()
+    session.upsert(endpoint("y"))
+    assert sorted(session.held) == ["default/x0", "default/y"]
+
+
 CALLS = st.lists(
     st.one_of(
         st.tuples(st.just("upsert"), st.sampled_from(IDS), st.integers(1, 2)),
         st.tuples(st.just("delete"), st.sampled_from(IDS), st.just(0)),
         st.tuples(st.just("replace"), st.text(IDS, max_size=4), st.integers(1, 2)),
+        st.tuples(st.just("all"), st.text(IDS, max_size=4), st.integers(1, 2)),
         st.tuples(st.just("sync"), st.just(""), st.just(0)),
     ),
     max_size=25,
@@ -102,8 +133,9 @@ def test_whatever_a_run_says_its_events_make_its_set(earlier: str, calls: list[t
             case "delete":
                 carry_out(session.delete(f"default/{name}"), store)
                 named.pop(f"default/{name}", None)
-            case "replace":
-                carry_out(session.replace(endpoint(one, port) for one in name), store)
+            case "replace" | "all":
+                carry_out(session.replace((endpoint(one, port) for one in name), is_all=call == "all"), store)
+                synced = synced or call == "all"
                 named = {f"default/{one}": endpoint(one, port) for one in name}
             case _:
                 carry_out(session.sync(), store)

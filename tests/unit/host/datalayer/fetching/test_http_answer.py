@@ -4,13 +4,17 @@ from contextlib import suppress
 
 import httptools
 import pytest
+from hotbay.datalayer.fetching.buffers import Buffers
 from hotbay.datalayer.fetching.http_answer import (
+    CHUNK_BYTES,
+    FREE_CHUNKS,
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
+    MAX_INTERIM_HEADS,
+    MAX_TRAILERS,
     Answer,
     AnswerError,
     AnswerReader,
-    Buffers,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +147,38 @@ def test_a_head_may_have_its_largest_size_and_no_more() -> None:
 def test_an_endless_answer_of_interim_heads_or_trailers_ends_at_the_bound() -> None:
     assert reason(b"HTTP/1.1 100 Continue\r\n\r\n" * 200_000) == "too_large"
     assert reason(CHUNKED + b"0\r\n" + b"X: y\r\n" * 900_000) == "too_large"
+
+
+def test_an_answer_may_follow_so_many_interim_ones_and_no_more() -> None:
+    interim, end = b"HTTP/1.1 100 Continue\r\n\r\n", OK + b"Content-Length: 0\r\n\r\n"
+    assert read(interim * MAX_INTERIM_HEADS + end).status == 200
+    assert reason(interim * (MAX_INTERIM_HEADS + 1) + end) == "too_large"
+    large = b"HTTP/1.1 103 Early\r\nX: " + b"x" * (MAX_HEAD_BYTES // 4) + b"\r\n\r\n"
+    assert read(large * 3 + end).status == 200
+    assert reason(large * 4 + end) == "too_large"
+
+
+@pytest.mark.parametrize("sizes", [[1 << 20], [7]])
+def test_an_answer_may_have_so_many_trailers_and_no_more(sizes: list[int]) -> None:
+    body = CHUNKED + b"2\r\nab\r\n0\r\n"
+    assert bytes(read(body + b"X: y\r\n" * MAX_TRAILERS + b"\r\n", sizes).body) == b"ab"
+    assert reason(body + b"X: y\r\n" * (MAX_TRAILERS + 1) + b"\r\n") == "too_large"
+    assert read(body + b"X: " + b"y" * (MAX_HEAD_BYTES - 7) + b"\r\n\r\n", sizes).status == 200
+    assert reason(body + b"X: " + b"y" * MAX_HEAD_BYTES) == "too_large"
+
+
+@pytest.mark.parametrize("size", [1, CHUNK_BYTES // 2])
+def test_chunks_that_carry_next_to_nothing_may_be_so_many_and_no_more(size: int) -> None:
+    chunk = b"%x\r\n%s\r\n" % (size, b"#" * size)
+    most = next(it for it in range(FREE_CHUNKS, 1 << 20) if it + 1 > FREE_CHUNKS + (it + 1) * size // CHUNK_BYTES)
+    assert len(read(CHUNKED + chunk * most + b"0\r\n\r\n", [1 << 16]).body) == most * size
+    assert reason(CHUNKED + chunk * (most + 1) + b"0\r\n\r\n") == "too_large"
+
+
+def test_chunks_that_carry_something_may_be_as_many_as_a_body_has_room_for() -> None:
+    chunk = b"%x\r\n%s\r\n" % (CHUNK_BYTES, b"#" * CHUNK_BYTES)
+    count = MAX_BODY_BYTES // CHUNK_BYTES - 2048
+    assert len(read(CHUNKED + chunk * count + b"0\r\n\r\n", [1 << 16]).body) == count * CHUNK_BYTES
 
 
 def test_the_end_of_the_connection_ends_a_body_that_nothing_else_ends() -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
-from hotbay.datalayer.health.availability import step
+from hotbay.datalayer.health.availability import PROBE_PAUSE_S, step
 from hotbay.datalayer.health.reports import Attempt, Report, Tally
 from hotbay.datalayer.health.state import (
     EMPTY_POOL,
@@ -33,16 +34,18 @@ LIMITS = HealthLimits()
 NAMES = ("a", "b", "c", "d", "e")
 
 
-def report(*attempts: Attempt, ttft_s: float | None = None) -> Report:
+def report(*attempts: Attempt, ttft_s: float | None = None, is_probe: bool = False) -> Report:
     tally = Tally(0)
     for attempt in attempts:
-        tally.add(attempt, ttft_s)
+        tally.add(attempt, ttft_s, is_probe=is_probe)
     return tally.take()
 
 
 DOWN = report(Attempt.UNREACHABLE)
 GOOD = report(Attempt.ANSWERED)
 BAD = report(Attempt.FAILED)
+SILENT = report(Attempt.SILENT)
+LOST = report(Attempt.UNTOLD, is_probe=True)
 
 
 @dataclass
@@ -100,6 +103,28 @@ def test_attempts_without_a_connection_eject_at_the_limit_and_not_before() -> No
     it.see("a", DOWN)
     assert it.phase("a") is Phase.EJECTED
     assert it.told == [Effect(Verdict.EJECTED, "a", Reason.UNREACHABLE, 30.0)]
+
+
+@pytest.mark.parametrize(
+    ("reports", "reason"),
+    [
+        ([SILENT] * 5, Reason.SILENT),
+        ([DOWN] * 4 + [SILENT], Reason.SILENT),
+        ([SILENT] * 4 + [DOWN], Reason.UNREACHABLE),
+    ],
+)
+def test_attempts_that_got_no_byte_count_together_and_the_last_one_says_why(
+    reports: list[Report], reason: Reason
+) -> None:
+    it = world().see("a", *reports[:-1])
+    assert it.phase("a") is Phase.ADMITTED
+    it.see("a", reports[-1])
+    assert it.told == [Effect(Verdict.EJECTED, "a", reason, 30.0)]
+
+
+def test_silent_endpoint_that_is_kept_goes_on_being_silent() -> None:
+    it = world("a", "b").ejected("a").see("b", *[SILENT] * 5, GOOD, *[SILENT] * 5, LOST)
+    assert it.pool.endpoints["b"].withheld is Reason.SILENT
 
 
 @pytest.mark.parametrize("between", [GOOD, BAD])
@@ -213,7 +238,7 @@ def test_probe_that_is_answered_brings_it_back_with_a_ramp_from_there() -> None:
     assert it.told[-1].verdict is Verdict.RETURNED
 
 
-@pytest.mark.parametrize("failing", [DOWN, BAD])
+@pytest.mark.parametrize("failing", [DOWN, BAD, SILENT])
 def test_probe_that_fails_ejects_for_longer_up_to_a_limit(failing: Report) -> None:
     it = world().ejected("a")
     for times in range(2, 14):
@@ -236,8 +261,24 @@ def test_probe_that_was_not_used_is_given_to_another_request_after_a_pause() -> 
     it = world().ejected("a").wait(30.0).feed(ProbeTaken("a"), ProbeUnused("a"))
     assert it.phase("a") is Phase.HALF_OPEN
     assert it.pool.endpoints["a"].until > it.now
-    it.feed(ProbeTaken("a")).see("a", report(Attempt.UNTOLD))
+    it.feed(ProbeTaken("a")).see("a", LOST)
     assert it.phase("a") is Phase.HALF_OPEN
+
+
+def test_probes_whose_clients_leave_are_ever_rarer_until_one_tells() -> None:
+    it = world().ejected("a").wait(30.0)
+    asked_at = []
+    while it.now - 1030.0 < 120.0:
+        asked_at.append(it.now)
+        it.feed(ProbeTaken("a"), ProbeSent("a")).see("a", LOST)
+        assert it.phase("a") is Phase.HALF_OPEN
+        it.now = it.pool.endpoints["a"].until
+    pauses = [round(later - at, 6) for at, later in pairwise(asked_at)]
+    assert pauses[:6] == [0.1, 0.4, 1.6, 6.4, 25.6, 30.0]
+    it.feed(ProbeTaken("a"), ProbeSent("a")).see("a", GOOD)
+    assert it.pool.endpoints["a"].lost == 0
+    it.ejected("a").wait(60.0).feed(ProbeTaken("a"), ProbeSent("a")).see("a", LOST)
+    assert it.pool.endpoints["a"].until == it.now + PROBE_PAUSE_S
 
 
 def test_probe_that_was_never_sent_is_given_up_and_one_that_was_is_waited_for() -> None:
@@ -277,6 +318,16 @@ def test_pool_that_fails_twice_as_large_costs_twice_as_much(calls: Callable[[Cal
         return calls(lambda: it.feed(failed))
 
     assert failing(400) <= 2.5 * failing(200)
+
+
+@pytest.mark.parametrize(("now", "out"), [([GOOD], False), ([LOST], False), ([BAD], True)])
+def test_kept_endpoint_that_answers_again_stays_when_the_others_are_back(now: list[Report], *, out: bool) -> None:
+    it = world("a", "b").see("a", *[BAD] * 10).see("b", *[BAD] * 10)
+    assert (it.phase("a"), it.pool.endpoints["b"].withheld) == (Phase.EJECTED, Reason.ERRORS)
+    it.wait(30.0).see("b", *[BAD] * 10, GOOD)
+    it.feed(ProbeTaken("a")).see("a", GOOD).see("b", *now)
+    assert it.phase("a") is Phase.ADMITTED
+    assert (it.phase("b") is Phase.EJECTED) is out
 
 
 def test_share_of_zero_ejects_nobody() -> None:
@@ -338,11 +389,12 @@ def test_a_pool_that_was_empty_begins_anew() -> None:
 
 # -- whatever happens ------------------------------------------------------------------------------
 
-KINDS = st.sampled_from([Attempt.UNREACHABLE, Attempt.FAILED, Attempt.ANSWERED, Attempt.BROKEN, Attempt.UNTOLD])
+KINDS = st.sampled_from(sorted(set(Attempt) - {Attempt.LATE}, key=lambda one: one.value))
 REPORTS = st.builds(
-    lambda kinds, ttft_s: report(*kinds, ttft_s=ttft_s),
+    lambda kinds, ttft_s, is_probe: report(*kinds, ttft_s=ttft_s, is_probe=is_probe),
     st.lists(KINDS, min_size=1, max_size=12),
     st.sampled_from([None, 0.1, 0.3, 90.0]),
+    st.booleans(),
 )
 STEPS = st.lists(
     st.one_of(
@@ -399,7 +451,7 @@ def test_an_endpoint_that_answers_well_always_comes_back(
     for what, first, second in steps:
         act(it, what, first, second)
     it.members(NAMES)
-    # The longest ejection, an unsent probe, and a request each time one is let through.
+    # The longest ejection or pause, an unsent probe, and a request each time one is let through.
     for _ in range(4):
         it.wait(400.0)
         if it.phase(name) is Phase.HALF_OPEN:
@@ -433,3 +485,24 @@ def test_no_endpoint_flaps_faster_than_the_base_time(
             left_at[name] = it.now
         elif before is not Phase.ADMITTED and it.phase(name) is Phase.ADMITTED:
             assert it.now - left_at[name] >= limits.base_s
+
+
+@given(
+    silences=st.lists(st.sampled_from([SILENT, LOST, DOWN]), min_size=1, max_size=60),
+    gaps=st.lists(st.floats(0.0, 40.0), min_size=60, max_size=60),
+)
+def test_a_hung_endpoint_is_tried_by_one_request_at_a_time_and_by_few(
+    silences: list[Report], gaps: list[float]
+) -> None:
+    """Whatever its clients do: at most ten probes in the first half minute, one for each base time after that."""
+    it = world().ejected("a")
+    began, probes = it.now, 0
+    for silence, gap in zip(silences, gaps, strict=False):
+        it.wait(gap)
+        if it.phase("a") is Phase.HALF_OPEN and it.pool.endpoints["a"].until <= it.now:
+            it.feed(ProbeTaken("a"), ProbeSent("a"))
+            assert it.phase("a") is Phase.PROBING
+            probes += 1
+            it.see("a", silence)
+        assert not it.pool.admits("a")
+    assert probes <= 10 + (it.now - began) / 6.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState
+from hotbay.datalayer.health.patience import Awaited
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.datalayer.health.state import HealthLimits, Phase
 from hotbay.datalayer.health.watch import DECIDE_S, GONE, HealthWatch
@@ -60,6 +61,31 @@ class Watched:
         for attempt in attempts:
             era = self.watch.begin(f"default/{name}")
             self.watch.ended(f"default/{name}", era, attempt)
+
+    def answer(self, name: str, ttft_s: float, count: int = 20) -> None:
+        one = f"default/{name}"
+        for _ in range(count):
+            era = self.watch.begin(one)
+            self.watch.heard(one)
+            self.watch.ended(one, era, Attempt.ANSWERED, ttft_s)
+
+    def silent(
+        self,
+        name: str,
+        waited_s: float,
+        *,
+        awaited: Awaited = Awaited.TOKEN,
+        attempt: Attempt = Attempt.SILENT,
+        heard: bool = False,
+        count: int = 5,
+    ) -> None:
+        """Attempts one after another that get no byte; `heard`: somebody else gets one meanwhile."""
+        one = f"default/{name}"
+        for _ in range(count):
+            era, pieces = self.watch.begin(one), self.watch.pieces(one)
+            if heard:
+                self.watch.heard(one)
+            self.watch.silent(one, era, attempt, pieces, awaited, waited_s)
 
     def eject(self, name: str) -> None:
         self.attempt(name, *[Attempt.UNREACHABLE] * 5)
@@ -394,3 +420,111 @@ def test_counts_are_by_phase_and_by_the_operators_word() -> None:
     it.eject("a")
     counts = it.watch.counts()
     assert counts == {"admitted": 2, "ejected": 1, "half-open": 0, "probing": 0, "cordoned": 2}
+
+
+# -- servers that accept and say nothing -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("awaited", "waited_s", "out"),
+    [
+        (Awaited.TOKEN, 9.9, False), (Awaited.TOKEN, 10.0, True),
+        (Awaited.WHOLE, 59.9, False), (Awaited.WHOLE, 60.0, True),
+        (Awaited.CONNECTION, 1.9, False), (Awaited.CONNECTION, 2.0, True),
+    ],
+)  # fmt: skip
+def test_client_that_waited_long_without_a_byte_tells(awaited: Awaited, waited_s: float, *, out: bool) -> None:
+    it = Watched("a", "b", "c")
+    it.silent("a", waited_s, awaited=awaited)
+    it.tick(0.02)
+    assert it.is_live("a") is not out
+    assert it.seen.counts == ({("ejected", "silent"): 1} if out else {})
+
+
+@pytest.mark.parametrize(("waited_s", "out"), [(1.9, False), (2.0, True)])
+def test_where_first_tokens_come_at_once_a_shorter_wait_tells(waited_s: float, *, out: bool) -> None:
+    it = Watched("a", "b")
+    it.answer("b", 0.02)
+    it.tick(10.0)
+    it.silent("a", waited_s)
+    it.tick(0.02)
+    assert it.is_live("a") is not out
+
+
+@pytest.mark.parametrize("others", [2, 200])
+@pytest.mark.parametrize(("waited_s", "out"), [(30.9, False), (31.0, True)])
+def test_where_one_prompt_took_long_a_longer_wait_tells(waited_s: float, others: int, *, out: bool) -> None:
+    it = Watched("a", "b")
+    it.answer("b", 0.1)
+    it.answer("a", 30.0, count=1)
+    it.tick(DECIDE_S)
+    it.answer("a", 0.1, count=others)
+    it.tick(10.0)
+    it.silent("a", waited_s)
+    it.tick(0.02)
+    assert it.is_live("a") is not out
+
+
+def test_server_that_sends_somebody_else_a_byte_is_busy_and_not_silent() -> None:
+    it = Watched("a", "b", "c")
+    it.silent("a", 1000.0, heard=True, count=100)
+    it.tick(DECIDE_S)
+    assert it.is_live("a")
+    assert it.seen.counts == {}
+
+
+@pytest.mark.parametrize(
+    ("heard", "count", "reason"), [(False, 4, ""), (False, 5, "silent"), (True, 9, ""), (True, 10, "errors")]
+)
+def test_time_that_is_over_tells_whatever_is_awaited(count: int, reason: str, *, heard: bool) -> None:
+    it = Watched("a", "b", "c")
+    it.silent("a", 0.1, attempt=Attempt.LATE, awaited=Awaited.WHOLE, heard=heard, count=count)
+    it.tick(DECIDE_S)
+    assert it.seen.counts == ({("ejected", reason): 1} if reason else {})
+
+
+def test_probe_of_a_server_that_hangs_ejects_it_for_longer() -> None:
+    it = Watched("a", "b", "c")
+    it.answer("b", 0.02)
+    it.tick(10.0)
+    it.silent("a", 4.0)
+    it.tick()
+    for times in (2, 3, 4):
+        it.tick(30.0 * (times - 1))
+        assert it.watch.probe() == "default/a"
+        assert it.watch.probe() is None
+        # What is usual is known still, though nothing was answered meanwhile.
+        it.silent("a", 4.0, count=1)
+        it.tick()
+        health = it.watch.health("default/a")
+        assert health is not None
+        assert (health.phase, health.until) == (Phase.EJECTED, it.now + 30.0 * times)
+
+
+def test_all_servers_that_hang_at_once_are_asked_on_and_come_back() -> None:
+    it = Watched("a", "b", "c", "d")
+    for _ in range(3):
+        for name in "abcd":
+            it.silent(name, 15.0)
+        it.tick(DECIDE_S)
+    live = [name for name in "abcd" if it.is_live(name)]
+    assert len(live) == 2
+    assert it.seen.counts == {("ejected", "silent"): 2, ("withheld", "silent"): 2}
+    it.tick(30.0)
+    for _ in range(2):
+        name = it.watch.probe()
+        assert name is not None
+        it.answer(name.removeprefix("default/"), 0.1, count=1)
+    for name in live:
+        it.answer(name, 0.1, count=1)
+    it.tick(DECIDE_S)
+    assert all(map(it.is_live, "abcd"))
+
+
+def test_switched_off_silence_tells_nothing() -> None:
+    it = Watched("a", "b")
+    it.limits = None
+    it.tick(DECIDE_S)
+    it.silent("a", 1000.0, count=50)
+    it.tick(DECIDE_S)
+    assert it.is_live("a")

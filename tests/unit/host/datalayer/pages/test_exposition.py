@@ -5,7 +5,18 @@ import re
 from pathlib import Path
 
 import pytest
-from hotbay.datalayer.pages.exposition import MAX_LINE_BYTES, ExpositionError, Form, PageMemory, PageReader, form_of
+from hotbay.datalayer.pages.exposition import (
+    FREE_PAGE_BYTES,
+    MAX_LINE_BYTES,
+    MAX_PAGE_LINES,
+    MAX_WANTED_BYTES,
+    ExpositionError,
+    Form,
+    Page,
+    PageMemory,
+    PageReader,
+    form_of,
+)
 from hotbay.datalayer.pages.line_search import MAX_LINES
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,10 +142,98 @@ def test_m12_what_is_no_page_at_all_is_refused(body: bytes) -> None:
         PageReader(["a"]).read(body)
 
 
-@pytest.mark.parametrize("body", [b"", b"\n", b" \r\n\t", b"# nothing\n", b"b 1\n"])
-def test_a_page_without_what_was_wanted_is_empty(body: bytes) -> None:
-    page = PageReader(["a"]).read(body)
-    assert (dict(page.samples), page.bad_lines) == ({}, 0)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "b 1",
+        'b{c="d"}1',
+        "b NaN 1700000000000",
+        "b -Inf\r",
+        '{"b",c="}"} .5',
+        ' b { c = "\\"" } 1e3 # {t="x"} 1',
+        "b_:c +1",
+    ],
+)
+def test_a_page_without_what_was_wanted_is_empty(line: str) -> None:
+    for body in (line, f"{line}\n", f"# TYPE b gauge\n\nOK\n{line}\n"):
+        page = PageReader(["a"]).read(body.encode())
+        assert (dict(page.samples), page.bad_lines) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\n", b" \r\n\t", b"OK", b"OK\n", b'{"a":1}', b"# nothing\n", b"# TYPE\n", b"#TYPED a gauge\n", b"# Error\n# EOFs",
+        b"error 404 not found\n", b'b{c="d"\n} 1\n', b'b{c="d}\n1\n', b"b\n1\n", b"b x\n", b"# TYPE a gauge\nOK\n",
+    ],
+)  # fmt: skip
+def test_a_text_without_any_sample_is_no_page_each_time_and_says_so(body: bytes) -> None:
+    memory = PageMemory()
+    reader = PageReader(["a"])
+    reader.read(b"b 1\n", memory=memory)
+    for _ in range(2):
+        with pytest.raises(ExpositionError, match="no sample") as caught:
+            reader.read(body, memory=memory)
+        assert caught.value.reason == "not_metrics"
+    assert str(caught.value).endswith("it is empty" if not body else f"it starts with {body[:40]!r}")
+
+
+@pytest.mark.parametrize("body", [b"OK", b'{"a":1}', b"b x", b"# TYPE a gauge\nOK", b'b{c="d'])
+def test_an_end_alone_makes_no_page_of_other_text(body: bytes) -> None:
+    for form in Form:
+        with pytest.raises(ExpositionError, match="no sample"):
+            PageReader(["a"]).read(body + b"\n# EOF\n", form)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"# EOF", b"# EOF\n", b"# EOF\r\n", b"\n# nothing yet\n# EOF\n", b"# TYPE a gauge\n", b"# HELP a What it is.\n# TYPE a gauge",
+        b" #\tTYPE a gauge\r\n\r\n", b"# nothing\n# HELP a\n",
+    ],
+)  # fmt: skip
+def test_a_registry_that_is_still_empty_gives_an_empty_page(body: bytes) -> None:
+    reader, memory = PageReader(["a"]), PageMemory()
+    for form in Form if b"EOF" in body else (Form.TEXT,):
+        for kept in (None, memory):
+            assert reader.read(body, form, kept) == Page()
+    assert reader.read(b"a 2\n", memory=memory).samples["a"][0].value == 2.0
+    assert reader.read(body, memory=memory) == Page()
+
+
+def test_a_broken_line_of_a_wanted_name_is_counted_where_there_is_no_other() -> None:
+    assert PageReader(["a"]).read(b"a x\n").bad_lines == 1
+
+
+def test_lines_of_wanted_names_may_have_so_many_bytes_together_and_no_more() -> None:
+    lines = [b'a{l="%04d%s"} 1\n' % (number, b"x" * 1000) for number in range(520)]
+    most = MAX_WANTED_BYTES // (len(lines[0]) - len(b"a\n"))
+    assert len(PageReader(["a"]).read(b"".join(lines[:most])).samples["a"]) == most
+    with pytest.raises(ExpositionError, match="more than 524288 bytes"):
+        PageReader(["a"]).read(b"".join(lines[: most + 1]))
+
+
+def test_a_page_of_many_wanted_lines_is_read_in_steps_and_one_of_few_at_once() -> None:
+    for count, most in ((100, 0), (4096, 30)):
+        page = b"".join(b'a{l="%d"} 1\n' % number for number in range(count))
+        turns = sum(1 for _ in PageReader(["a"]).reading(page))
+        assert most // 2 <= turns <= most
+        memory = PageMemory()
+        whole = PageReader(["a"]).read(page, memory=memory)
+        assert len(whole.samples["a"]) == count
+        assert not list(PageReader(["a"]).reading(page, memory=memory)), "it says the same"
+
+
+def test_a_large_page_may_have_so_many_lines_and_no_more() -> None:
+    line = b"b 12\n"
+    assert len(line) * MAX_PAGE_LINES > FREE_PAGE_BYTES
+    page = b"a 1\n" + line * (MAX_PAGE_LINES - 1)
+    assert PageReader(["a"]).read(page).samples["a"][0].value == 1.0
+    with pytest.raises(ExpositionError, match="more than 131072 lines") as caught:
+        PageReader(["a"]).read(page + line)
+    assert caught.value.reason == "too_large"
+    # A smaller page is looked at, whatever its lines.
+    assert PageReader(["a"]).read(b"a 1\n" + b"\n" * (FREE_PAGE_BYTES - 4)).samples["a"]
 
 
 def test_a_line_may_have_its_longest_length_and_no_more() -> None:
@@ -187,7 +286,7 @@ def test_openmetrics_without_its_end_is_no_page(cut: str) -> None:
 @pytest.mark.parametrize("end", ["# EOF\n", "# EOF", "# EOF\r\n"])
 def test_the_end_of_openmetrics_may_lack_its_line_feed(end: str) -> None:
     assert PageReader(["a"]).read(f"a 2\n{end}".encode(), Form.OPENMETRICS).samples["a"][0].value == 2.0
-    assert not PageReader(["a"]).read(end.encode(), Form.OPENMETRICS).samples
+    assert not PageReader(["b"]).read(f"a 2\n{end}".encode(), Form.OPENMETRICS).samples
 
 
 def test_a_page_that_ends_as_openmetrics_is_read_so_whatever_its_content_type_says() -> None:
@@ -251,6 +350,7 @@ families = st.dictionaries(
     st.sampled_from(["a", "ab", "b", "c0"]),
     # Of a series that stands twice the last one counts here, and prometheus_client keeps the first one of OpenMetrics.
     st.lists(st.tuples(series, values), min_size=1, max_size=3, unique_by=lambda it: frozenset(it[0].items())),
+    min_size=1,
 )
 
 
@@ -280,6 +380,7 @@ def test_generated_pages_read_as_prometheus_client_reads_them(
     form = Form.OPENMETRICS if openmetrics else Form.TEXT
     read = PageReader(wanted).read((page + end).encode(), form)
     assert read.bad_lines == 0
+    assert not PageReader(["z"]).read((page + end).encode(), form).samples, "whatever samples it has, it is a page"
     assert {name: {frozenset(s.labels.items()): s.value for s in it} for name, it in read.samples.items()} == expected
 
 

@@ -17,6 +17,7 @@ from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.pages.engines import ENGINES, LEGACY_ENGINE_LABEL, EngineSet
 from hotbay.datalayer.pages.exposition import ExpositionError
 from hotbay.datalayer.pages.extraction import EndpointMemory, MetricsPage, MetricsReader
+from hotbay.datalayer.pages.readings import LARGEST
 from hotbay.datalayer.pages.text import PageText
 from hotbay.datalayer.store import EndpointStore
 from hypothesis import given
@@ -188,6 +189,19 @@ def test_of_several_lora_series_the_newest_is_true() -> None:
     assert (metrics.active_models, metrics.waiting_models) == ({"l1": 0, "l2": 0}, {})
 
 
+@pytest.mark.parametrize("value", ["+Inf", "-Inf", "NaN", "1e300", "-1", str(LARGEST * 2)])
+def test_a_lora_series_whose_value_is_no_time_is_not_the_newest(value: str) -> None:
+    series = b'vllm:lora_requests_info{max_lora="4",running_lora_adapters="%s",waiting_lora_adapters=""} %s\n'
+    odd = series % (b"odd", value.encode())
+    metrics = extract(VLLM + odd + series % (b"true", b"1.7e9"), {}).metrics
+    assert metrics.active_models == {"true": 0}
+    alone = extract(VLLM + odd, {})
+    assert (alone.metrics.active_models, alone.metrics.max_active_models) == (None, None)
+    assert alone.invalid == ("lora",)
+    latest = extract(VLLM + series % (b"last", str(LARGEST).encode()) + series % (b"true", b"1.7e9"), {}).metrics
+    assert latest.active_models == {"last": 0}
+
+
 def test_a_page_without_lora_says_nothing_of_it_and_is_complete() -> None:
     extraction = extract(VLLM, {})
     assert extraction.metrics.active_models is None
@@ -321,7 +335,7 @@ labels = st.dictionaries(
 )
 
 
-@given(st.lists(st.tuples(families, labels, values)))
+@given(st.lists(st.tuples(families, labels, values), min_size=1))
 def test_whatever_a_page_reports_can_be_stored(lines: list[tuple[str, dict[str, str], str]]) -> None:
     page = "".join(
         f"{family}{{{','.join(f'{k}={chr(34)}{v}{chr(34)}' for k, v in pairs.items())}}} {value}\n"

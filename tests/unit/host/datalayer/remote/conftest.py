@@ -2,17 +2,20 @@
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.abc
+import anyio.lowlevel
 import msgpack
 import pytest
 from hotbay.errors import HostError, PluginFault
 from hotbay.rpc.leases import Generation, LiveRef, Origin
 from hotbay_sdk.protocol import DataDeclaration, TypeDeclaration
 
+WAIT_S = 10.0
 DECLARED = TypeDeclaration("t", ("extract", "source"), data=DataDeclaration("endpoint", (), {"a": "f32", "n": "i64"}))
 
 
@@ -146,6 +149,40 @@ class Bay:
         live = self.process()
         self.go_live(live)
         return live.generation.client  # type: ignore[return-value]  # as above
+
+
+class Asked:
+    """Calls under way and what came of them, in the order in which they ended."""
+
+    def __init__(self, group: anyio.abc.TaskGroup) -> None:
+        self._group = group
+        self.ended: list[object] = []
+
+    def begin(self, ask: Callable[[], Awaitable[object]]) -> None:
+        async def run() -> None:
+            try:
+                self.ended.append(await ask())
+            except HostError as error:
+                self.ended.append(error.code)
+
+        self._group.start_soon(run)
+
+
+@pytest.fixture
+def asking() -> type[Asked]:
+    return Asked
+
+
+@pytest.fixture
+def soon() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Wait until something holds."""
+
+    async def wait(holds: Callable[[], object]) -> None:
+        with anyio.fail_after(WAIT_S):
+            while not holds():
+                await anyio.lowlevel.checkpoint()
+
+    return wait
 
 
 @pytest.fixture

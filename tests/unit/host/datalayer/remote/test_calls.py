@@ -1,4 +1,4 @@
-"""Calls to whichever process is live: leased, counted, and for events one at a time, in order, each answered once."""
+"""Calls to whichever process is live: leased, bounded, counted; and sources that such calls answer for."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -8,20 +8,19 @@ import anyio.abc
 import anyio.lowlevel
 import pytest
 from hotbay.config.data_types import ObjectKind
-from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata, Metrics
+from hotbay.datalayer.endpoint import Endpoint, EndpointMetadata
+from hotbay.datalayer.endpoint import Metrics as EndpointMetrics
 from hotbay.datalayer.pages.exposition import Sample
 from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.remote import calls as calls_module
 from hotbay.datalayer.remote.budget import MAX_ENDPOINT_BYTES, reply_limit
-from hotbay.datalayer.remote.calls import MAX_DELIVERIES, MAX_WAITING, PER_THREAD, RefCalls
-from hotbay.datalayer.remote.extractors import (
-    RemoteEndpointSource,
-    RemoteEventExtractor,
-    RemoteExtractor,
-    RemoteSource,
-)
+from hotbay.datalayer.remote.calls import PER_THREAD, RefCalls
+from hotbay.datalayer.remote.extractors import RemoteEndpointSource, RemoteExtractor, RemoteSource
 from hotbay.datalayer.source import EndpointNews, EventType, ObjectEvent
-from hotbay.errors import CapacityError, HostError, InputError, PluginFault
+from hotbay.datalayer.sources.extracting import Extraction
+from hotbay.datalayer.store import EndpointStore
+from hotbay.errors import CapacityError, InputError, PluginFault
+from hotbay.observe.metrics import Metrics
 from hotbay.rpc.faults import UnsendableError
 from hotbay_sdk.protocol import DataDeclaration, Method, TypeDeclaration
 
@@ -36,37 +35,6 @@ def calls_of(bay: Any, point: str = "extract") -> RefCalls:
     return RefCalls("ref", point, bay, bay)
 
 
-def extractor_of(bay: Any) -> RemoteEventExtractor:
-    return RemoteEventExtractor("t", "endpoint", calls_of(bay))
-
-
-def numbers_of(client: Any) -> list[int]:
-    return [call[2] for call in client.calls]
-
-
-async def soon(holds: Callable[[], object]) -> None:
-    with anyio.fail_after(WAIT_S):
-        while not holds():
-            await anyio.lowlevel.checkpoint()
-
-
-class Asked:
-    """Calls under way and what came of them, in the order in which they ended."""
-
-    def __init__(self, group: anyio.abc.TaskGroup) -> None:
-        self._group = group
-        self.ended: list[object] = []
-
-    def begin(self, ask: Callable[[], Awaitable[object]]) -> None:
-        async def run() -> None:
-            try:
-                self.ended.append(await ask())
-            except HostError as error:
-                self.ended.append(error.code)
-
-        self._group.start_soon(run)
-
-
 # -- polls ---------------------------------------------------------------------------------------
 
 
@@ -76,7 +44,7 @@ async def test_poll_gives_the_declared_samples_and_reads_the_answer(bay: Any) ->
     bay.go_live(live)
     live.generation.client.answers.append({"a": 2})
     remote = RemoteExtractor("t", "metrics", calls_of(bay))
-    page = MetricsPage("vllm", Metrics(), samples={"depth": (Sample({}, 2.0),), "other": (Sample({}, 1.0),)})
+    page = MetricsPage("vllm", EndpointMetrics(), samples={"depth": (Sample({}, 2.0),), "other": (Sample({}, 1.0),)})
     assert await remote.extract(page, Endpoint(A)) == {"a": 2.0}
     assert (remote.payload, remote.families) == (MetricsPage, ("depth",))
     ((method, handle, row, payload),) = live.generation.client.calls
@@ -114,14 +82,14 @@ def taking(concurrency: int) -> TypeDeclaration:
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 async def test_no_more_polls_are_put_to_a_type_than_it_works_at_and_the_others_have_their_turn(
-    bay: Any, concurrency: int
+    bay: Any, asking: Callable[..., Any], concurrency: int
 ) -> None:
     bay.go_live(bay.process(taking(concurrency)))
     client, calls = bay.live.generation.client, calls_of(bay)
     remote, most = RemoteExtractor("t", "json", calls), PER_THREAD * concurrency
     client.hold = anyio.Event()
     async with anyio.create_task_group() as group:
-        asked = Asked(group)
+        asked = asking(group)
         for _ in range(256):
             asked.begin(lambda: remote.extract({}, Endpoint(A)))
         await anyio.wait_all_tasks_blocked()
@@ -132,7 +100,7 @@ async def test_no_more_polls_are_put_to_a_type_than_it_works_at_and_the_others_h
 
 
 async def test_poll_whose_turn_does_not_come_is_skipped_and_no_failure_of_anybody(
-    bay: Any, monkeypatch: pytest.MonkeyPatch
+    bay: Any, soon: Callable[..., Any], asking: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls_module, "TURN_S", 0.01)
     bay.go_live(bay.process(taking(1)))
@@ -140,28 +108,50 @@ async def test_poll_whose_turn_does_not_come_is_skipped_and_no_failure_of_anybod
     remote = RemoteExtractor("t", "json", calls)
     client.hold = anyio.Event()
     async with anyio.create_task_group() as group:
-        asked = Asked(group)
+        asked = asking(group)
         for _ in range(256):
             asked.begin(lambda: remote.extract({}, Endpoint(A)))
         await soon(lambda: len(asked.ended) == 256 - PER_THREAD)
-        assert (asked.ended, calls.skipped) == ([{}] * (256 - PER_THREAD), 256 - PER_THREAD)
+        assert (asked.ended, calls.skipped) == (["RESOURCE_EXHAUSTED"] * (256 - PER_THREAD), 256 - PER_THREAD)
         client.hold.set()
     assert bay.outcomes == [(1, "extract", "")] * PER_THREAD
     assert await remote.extract({}, Endpoint(A)) == {}
 
 
-async def test_poll_that_is_cancelled_while_it_waits_gives_its_turn_on(bay: Any) -> None:
+async def test_poll_that_is_skipped_is_counted_by_source_and_extractor_and_no_failure(
+    bay: Any, soon: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_module, "TURN_S", 0.01)
+    bay.go_live(bay.process(taking(1)))
+    client, store, metrics = bay.live.generation.client, EndpointStore(), Metrics()
+    store.upsert(A)
+    remote = RemoteExtractor("t", "json", calls_of(bay))
+    extraction = Extraction("pages", [remote], store=store, now=lambda: 0.0, counts=metrics)
+    client.hold = anyio.Event()
+    async with anyio.create_task_group() as group:
+        for _ in range(PER_THREAD + 1):
+            group.start_soon(extraction.run, {}, A.id, lambda: True)
+        await soon(lambda: list(metrics.extract_skips.items()))
+        client.hold.set()
+    assert list(metrics.extract_skips.items()) == [(("pages", "ref", "busy"), 1)]
+    assert list(metrics.extract_errors.items()) == []
+    assert (
+        b'hotbay_datalayer_extract_skipped_total{extractor="ref",reason="busy",source="pages"} 1.0' in metrics.render()
+    )
+
+
+async def test_poll_that_is_cancelled_while_it_waits_gives_its_turn_on(bay: Any, asking: Callable[..., Any]) -> None:
     bay.go_live(bay.process(taking(1)))
     client, calls = bay.live.generation.client, calls_of(bay)
     remote = RemoteExtractor("t", "json", calls)
     client.hold = anyio.Event()
     async with anyio.create_task_group() as group:
-        asked = Asked(group)
+        asked = asking(group)
         for _ in range(PER_THREAD):
             asked.begin(lambda: remote.extract({}, Endpoint(A)))
         await anyio.wait_all_tasks_blocked()
         async with anyio.create_task_group() as waiting:
-            Asked(waiting).begin(lambda: remote.extract({}, Endpoint(A)))
+            asking(waiting).begin(lambda: remote.extract({}, Endpoint(A)))
             await anyio.wait_all_tasks_blocked()
             waiting.cancel_scope.cancel()
         client.hold.set()
@@ -214,178 +204,6 @@ async def test_attribute_that_is_anothers_is_left_out(bay: Any) -> None:
     remote.taken = {"a": "other"}
     assert await remote.extract({}, Endpoint(A)) == {"n": 2}
     assert remote.columns == {"n": "i64"}
-
-
-# -- events --------------------------------------------------------------------------------------
-
-
-async def test_events_are_numbered_and_go_one_at_a_time(bay: Any) -> None:
-    client, remote = bay.swap(), extractor_of(bay)
-    client.hold = anyio.Event()
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        for _ in range(3):
-            asked.begin(lambda: remote.extract_event(NEWS))
-        with anyio.fail_after(WAIT_S):
-            await client.asked.wait()
-        await anyio.wait_all_tasks_blocked()
-        assert numbers_of(client) == [1]
-        client.hold.set()
-    assert numbers_of(client) == [1, 2, 3]
-    assert client.calls[0] == [
-        Method.EVENT_EXTRACT,
-        [1, 1],
-        1,
-        {"type": "add_or_update", "endpoint": {**client.calls[0][3]["endpoint"]}},
-    ]
-
-
-async def test_event_at_a_process_that_retires_is_answered_by_it_and_the_next_goes_on(bay: Any) -> None:
-    old, remote = bay.swap(), extractor_of(bay)
-    retiring = bay.live
-    old.hold = anyio.Event()
-    old.answers.append({"default/a": {"n": 1}})
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        asked.begin(lambda: remote.extract_event(NEWS))
-        asked.begin(lambda: remote.extract_event(NEWS))
-        await old.asked.wait()
-        new = bay.swap()
-        new.answers.append({"default/a": {"n": 2}})
-        retiring.generation.leave()
-        await anyio.wait_all_tasks_blocked()
-        assert (retiring.generation.leases, new.calls) == (1, [])
-        old.hold.set()
-    assert asked.ended == [{"default/a": {"n": 1}}, {"default/a": {"n": 2}}]
-    assert (numbers_of(old), numbers_of(new), retiring.generation.leases) == ([1], [2], 0)
-
-
-async def test_event_that_a_process_died_of_goes_to_its_successor_under_the_same_number(bay: Any) -> None:
-    old, remote = bay.swap(), extractor_of(bay)
-    old.hold = anyio.Event()
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        asked.begin(lambda: remote.extract_event(NEWS))
-        asked.begin(lambda: remote.extract_event(NEWS))
-        await old.asked.wait()
-        old.die()
-        await anyio.wait_all_tasks_blocked()
-        assert asked.ended == []
-        new = bay.swap()
-    assert (numbers_of(old), numbers_of(new)) == ([1], [1, 2])
-    assert remote.deliveries.given_up == 0
-    assert bay.watchers == []
-
-
-async def test_event_that_ends_every_process_is_given_up_and_the_next_one_is_answered(bay: Any) -> None:
-    remote = extractor_of(bay)
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        asked.begin(lambda: remote.extract_event(NEWS))
-        asked.begin(lambda: remote.extract_event(NEWS))
-        for _ in range(MAX_DELIVERIES):
-            client = bay.swap()
-            client.hold = anyio.Event()
-            await client.asked.wait()
-            client.die()
-            await anyio.wait_all_tasks_blocked()
-        assert asked.ended == ["CRASHED"]
-        last = bay.swap()
-    assert (asked.ended, numbers_of(last), remote.deliveries.given_up) == (["CRASHED", {}], [2], 1)
-
-
-@pytest.mark.parametrize("answer", [PluginFault("PLUGIN_ERROR", "no"), PluginFault("DEADLINE_EXCEEDED", "late")])
-async def test_what_the_plugin_itself_raises_is_its_answer(bay: Any, answer: HostError) -> None:
-    client, remote = bay.swap(), extractor_of(bay)
-    client.answers.append(answer)
-    with pytest.raises(PluginFault):
-        await remote.extract_event(NEWS)
-    assert await remote.extract_event(NEWS) == {}
-    assert numbers_of(client) == [1, 2]
-
-
-async def test_answer_of_a_process_that_is_ending_counts_and_its_event_is_not_told_twice(bay: Any) -> None:
-    client, remote = bay.swap(), extractor_of(bay)
-    live = bay.live
-    client.answers.append(PluginFault("PLUGIN_ERROR", "no"))
-    client.hold = anyio.Event()
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        asked.begin(lambda: remote.extract_event(NEWS))
-        await client.asked.wait()
-        successor = bay.swap()
-
-        async def answer_and_die(*_: object, **__: object) -> object:
-            client.fault = PluginFault("CRASHED", "it ended")
-            raise PluginFault("PLUGIN_ERROR", "no")
-
-        bay.live = live
-        client.control_call = answer_and_die
-        asked.begin(lambda: remote.extract_event(NEWS))
-        client.hold.set()
-        await soon(lambda: len(asked.ended) == 2)
-    assert (asked.ended, successor.calls) == (["PLUGIN_ERROR", "PLUGIN_ERROR"], [])
-
-
-async def test_events_that_wait_for_their_turn_are_bounded(bay: Any) -> None:
-    client, remote = bay.swap(), extractor_of(bay)
-    client.hold = anyio.Event()
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        for _ in range(MAX_WAITING + 1):
-            asked.begin(lambda: remote.extract_event(NEWS))
-        await soon(lambda: asked.ended)
-        await anyio.wait_all_tasks_blocked()
-        assert (asked.ended, remote.deliveries.given_up) == (["RESOURCE_EXHAUSTED"], 1)
-        client.hold.set()
-    assert (asked.ended.count({}), len(client.calls)) == (MAX_WAITING, MAX_WAITING)
-
-
-async def test_time_for_which_an_event_waits_is_one_whichever_processes_die_of_it(bay: Any) -> None:
-    remote = extractor_of(bay)
-    remote.deliveries._hold_s = 0.05
-    client = bay.swap()
-    client.hold = anyio.Event()
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        asked.begin(lambda: remote.extract_event(NEWS))
-        await client.asked.wait()
-        await anyio.sleep(0.06)  # the time that the event may wait is over while it is with a process
-        remote.deliveries._hold_s = float("inf")
-        client.die()
-        await soon(lambda: asked.ended)
-    assert asked.ended == ["UNAVAILABLE"]
-
-
-async def test_event_to_a_handle_that_was_made_anew_goes_to_the_new_one(bay: Any) -> None:
-    client, remote = bay.swap(), extractor_of(bay)
-    client.hold = anyio.Event()
-    client.answers.append(PluginFault("STALE_HANDLE", "gone"))
-    async with anyio.create_task_group() as group:
-        asked = Asked(group)
-        asked.begin(lambda: remote.extract_event(NEWS))
-        await client.asked.wait()
-        bay.live = type(bay.live)(bay.live.generation, (1, 2), bay.live.declaration)
-        client.hold.set()
-    assert [call[1:3] for call in client.calls] == [[[1, 1], 1], [[1, 2], 1]]
-
-
-async def test_stale_handle_of_what_is_live_is_an_error_and_no_loop(bay: Any) -> None:
-    bay.swap().answers.append(PluginFault("STALE_HANDLE", "gone"))
-    with pytest.raises(PluginFault, match="gone"):
-        await extractor_of(bay).extract_event(NEWS)
-
-
-async def test_events_wait_for_a_process_for_a_time_and_then_fail_at_once_until_there_is_one(bay: Any) -> None:
-    remote = extractor_of(bay)
-    remote.deliveries._hold_s = 0.01
-    for _ in range(2):
-        with pytest.raises(CapacityError, match="no process answers"):
-            await remote.extract_event(NEWS)
-        remote.deliveries._hold_s = float("inf")
-    assert (remote.deliveries.number, remote.deliveries.given_up) == (2, 2)
-    assert numbers_of(bay.swap()) == []
-    assert await remote.extract_event(NEWS) == {}
 
 
 # -- sources -------------------------------------------------------------------------------------

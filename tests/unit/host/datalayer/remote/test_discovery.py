@@ -10,14 +10,9 @@ import anyio.lowlevel
 import pytest
 from hotbay.datalayer.discovery.session import DiscoverySession, TooManyEndpointsError
 from hotbay.datalayer.endpoint import EndpointMetadata
-from hotbay.datalayer.remote.discovery import (
-    READY_S,
-    RECORDS_A_TURN,
-    RECORDS_AT_ONCE,
-    RECORDS_PER_S,
-    SETTLE_S,
-    RemoteDiscovery,
-)
+from hotbay.datalayer.remote import runs
+from hotbay.datalayer.remote.discovery import RemoteDiscovery
+from hotbay.datalayer.remote.runs import READY_S, RECORDS_A_TURN, RECORDS_AT_ONCE, RECORDS_PER_S, SETTLE_S
 from hotbay.datalayer.remote.succession import MAX_ENDPOINTS
 from hotbay.errors import Problem
 
@@ -29,10 +24,13 @@ WAIT_S = 10.0
 class Notifier:
     """What is in force, and every change that was told, in order."""
 
+    most = MAX_ENDPOINTS
+
     def __init__(self) -> None:
         self.pool: dict[str, EndpointMetadata] = {}
         self.told: list[str] = []
         self.problems: tuple[Problem, ...] = ()
+        self.refused: list[str] = []
         self.tasks: set[int] = set()
         self.is_full = False
 
@@ -52,7 +50,8 @@ class Notifier:
         self.pool.pop(endpoint_id, None)
         self.told.append(f"-{endpoint_id.rpartition('/')[2]}")
 
-    def replace(self, endpoints: tuple[EndpointMetadata, ...]) -> None:
+    def replace(self, endpoints: tuple[EndpointMetadata, ...], *, is_all: bool) -> None:
+        assert is_all, "of an earlier run nothing is kept beside it"
         self._enter()
         self.pool = {endpoint.id: endpoint for endpoint in endpoints}
         self.told.append("=" + "".join(sorted(endpoint.name for endpoint in endpoints)))
@@ -60,6 +59,10 @@ class Notifier:
     def report(self, problems: tuple[Problem, ...]) -> None:
         self._enter()
         self.problems = problems
+
+    def refuse(self, reason: str) -> None:
+        self._enter()
+        self.refused.append(reason)
 
     def _enter(self) -> None:
         self.tasks.add(anyio.get_current_task().id)
@@ -106,13 +109,14 @@ class Running:
 
     async def later(self, seconds: float) -> None:
         self.bay.now += seconds
-        self.discovery._note()
+        self.discovery._runs.note()
         await self.settle()
 
 
 @asynccontextmanager
-async def running(bay: Any) -> AsyncIterator[Running]:
+async def running(bay: Any, notifier: Notifier | None = None) -> AsyncIterator[Running]:
     found = Running(bay)
+    found.notifier = notifier or found.notifier
     async with anyio.create_task_group() as group:
         group.start_soon(found.discovery.run, found.notifier)
         await found.settle()
@@ -132,6 +136,16 @@ async def test_nothing_is_ready_before_a_process_has_told_everything(bay: Any) -
         assert it.discovery.ready.is_set()
         await it.tell(client, *up("c"), *gone("a"))
         assert (it.notifier.names, it.notifier.told) == ("bc", ["=ab", "+c", "-a"])
+
+
+async def test_an_endpoint_where_no_plugins_server_is_counts_as_refused_and_one_that_is_wrong_does_not(
+    bay: Any,
+) -> None:
+    async with running(bay) as it:
+        client = await it.swap()
+        await it.tell(client, *up("a", address="169.254.169.254"), *up("b", port=0), *up("c"), READY)
+        assert (it.notifier.names, it.notifier.refused) == ("c", ["reserved"])
+        assert [problem.code for problem in it.notifier.problems] == ["ADDRESS_REFUSED", "CONFIG_INVALID"]
 
 
 async def test_no_endpoint_at_all_is_ready_too(bay: Any) -> None:
@@ -433,21 +447,29 @@ async def test_records_that_are_refused_cost_more(bay: Any) -> None:
 class Full(Notifier):
     """What is in force is kept by a session, as in a host."""
 
-    def __init__(self, earlier: int) -> None:
+    def __init__(self, earlier: int = 0, most: int = MAX_ENDPOINTS) -> None:
         super().__init__()
+        self.most = most
         names = [f"old{n}" for n in range(earlier)]
         left = {f"default/{n}": EndpointMetadata(f"default/{n}", n, "10.0.0.1", 1) for n in names}
-        self.session = DiscoverySession(left)
-        self.ready = anyio.Event()
+        self.session = DiscoverySession(left, most=most)
 
     @property
     def held(self) -> Mapping[str, EndpointMetadata]:
         return self.session.held
 
-    def replace(self, endpoints: tuple[EndpointMetadata, ...]) -> None:
-        if self.ready.is_set():
-            self.session.sync()
-        self.session.replace(endpoints)
+    @property
+    def names(self) -> str:
+        return "".join(sorted(endpoint.name for endpoint in self.held.values()))
+
+    def upsert(self, endpoint: EndpointMetadata) -> None:
+        self.session.upsert(endpoint)
+
+    def delete(self, endpoint_id: str) -> None:
+        self.session.delete(endpoint_id)
+
+    def replace(self, endpoints: tuple[EndpointMetadata, ...], *, is_all: bool) -> None:
+        self.session.replace(endpoints, is_all=is_all)
         self.told.append("=")
 
 
@@ -455,7 +477,6 @@ class Full(Notifier):
 async def test_pool_whose_names_are_all_others_than_before_is_ready_however_large_it_is(bay: Any, earlier: int) -> None:
     it = Running(bay)
     it.notifier = full = Full(earlier)
-    full.ready = it.discovery.ready
     async with anyio.create_task_group() as group:
         group.start_soon(it.discovery.run, full)
         await it.settle()
@@ -472,3 +493,73 @@ async def test_endpoints_that_do_not_fit_are_the_plugins_failure(bay: Any) -> No
         it.notifier.is_full = True
         await it.tell(client, *up("b"))
         assert bay.outcomes == [(1, "discover", "BAD_RESULT")]
+
+
+@pytest.mark.parametrize("is_taken_back", [False, True])
+async def test_a_version_that_names_too_many_leaves_the_one_before_heard(bay: Any, is_taken_back: bool) -> None:
+    async with running(bay, Full(most=2)) as it:
+        old = await it.swap()
+        old_live = bay.live
+        await it.tell(old, *up("a"), READY)
+        new = await it.swap()
+        await it.tell(new, *up("x", "y", "z"), READY)
+        assert (bay.outcomes, new.flows[0].cancelled) == ([(2, "discover", "BAD_RESULT")], True)
+        assert (it.notifier.names, bay.live.generation.untold) == ("a", {"ref"})
+        if is_taken_back:
+            await it.go_live(old_live)
+        await it.tell(old, *up("b"), *gone("a"))
+        assert (it.notifier.names, len(old.flows)) == ("b", 1)
+        if not is_taken_back:
+            await it.later(1.0)
+            await it.tell(new, *up("x", "y"), READY)
+            assert (it.notifier.names, old.flows[0].cancelled) == ("xy", True)
+
+
+async def test_what_the_version_before_added_meanwhile_makes_no_version_too_large(bay: Any) -> None:
+    async with running(bay, Full(most=3)) as it:
+        old = await it.swap()
+        await it.tell(old, READY)
+        new = await it.swap()
+        await it.tell(new, *up("x", "y"))
+        await it.tell(old, *up("a", "b"))
+        await it.tell(new, READY)
+        assert (bay.outcomes, it.notifier.names) == ([], "axy")
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_version_that_proves_too_large_as_the_other_ones_word_lapses_ends_nothing_but_its_run(
+    bay: Any, is_over: bool
+) -> None:
+    async with running(bay, Full(most=2)) as it:
+        old = await it.swap()
+        await it.tell(old, *up("x"), READY)
+        new = await it.swap()
+        await it.tell(new, *up("x", "y", "z"))
+        await it.tell(old, *gone("x"))
+        await it.tell(new, READY)
+        assert (bay.outcomes, it.notifier.names) == ([], "yz")
+        if is_over:
+            new.die()
+        await it.later(SETTLE_S + 0.1)
+        assert it.notifier.names == "yz"
+        assert bay.outcomes == ([] if is_over else [(2, "discover", "BAD_RESULT")])
+        if is_over:
+            new = await it.swap()
+        else:
+            await it.later(1.0)
+        await it.tell(new, *up("y"), READY)
+        assert it.notifier.names == "y"
+
+
+async def test_looking_where_nothing_has_come_costs_a_run_nothing(bay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "RECORDS_AT_ONCE", 3)
+    async with running(bay) as it:
+        client = await it.swap()
+        for _ in range(5):
+            await it.tell(client)
+            await it.later(0.0)
+        await it.tell(client, *up("a", "b"), READY)
+        assert it.notifier.names == "ab"
+        with anyio.move_on_after(0.5):
+            await it.tell(client, *up("c"))
+        assert it.notifier.names == "ab", "what comes is paid for"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from hotbay.config.data_types import BUILTIN_FORMS, Point, TypeForm
-from hotbay.config.data_uses import ExtractorUse, SourceUse
+from hotbay.config.data_uses import ExtractorUse, SourceUse, check_uses, with_forms
 from hotbay.datalayer.discovery.plans import DISCOVERY_SLOT
 from hotbay.datalayer.pages.extraction import MetricsPage
 from hotbay.datalayer.remote.discovery import RemoteDiscovery
@@ -15,7 +15,10 @@ from hotbay.datalayer.remote.extractors import (
     RemoteExtractor,
     RemoteSource,
 )
+from hotbay.datalayer.remote.payloads import PAYLOAD_TYPES
+from hotbay.datalayer.remote.polling import RemotePollingSource
 from hotbay.datalayer.remote.provider import RemoteTypes
+from hotbay.datalayer.remote.watching import RemoteWatchSource
 from hotbay.datalayer.source import EndpointSource, NotificationSource
 from hotbay.datalayer.sources.objects import ObjectDirectorySource
 from hotbay.datalayer.sources.registrar import MissingPolicy
@@ -59,6 +62,43 @@ async def test_source_of_a_process_that_is_live_is_what_it_declares(bay: Any, pa
     types.bind(bay, bay)
     bay.go_live(bay.process(TypeDeclaration("t", ("source",), data=DataDeclaration(payload))))
     assert isinstance(types.source(SourceUse("ref", "t", None)), kind)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("point", "payload", "kind"),
+    [
+        ("watch", "object:/v1/Pod", RemoteWatchSource),
+        ("poll", "json", RemotePollingSource),
+        ("poll", "metrics", RemotePollingSource),
+        ("watch", "json", type(None)),
+        ("watch", "endpoint", type(None)),
+        ("poll", "endpoint", type(None)),
+        ("poll", "object:/v1/Pod", type(None)),
+        ("source", "json", type(None)),
+    ],
+)
+async def test_source_that_finds_data_itself_is_one_where_its_payload_goes_with_its_point(
+    bay: Any, point: str, payload: str, kind: type
+) -> None:
+    types = RemoteTypes()
+    types.bind(bay, bay)
+    bay.go_live(bay.process(TypeDeclaration("t", (point,), data=DataDeclaration(payload))))
+    use = SourceUse("ref", "t", None)
+    assert isinstance(types.source(use), kind)
+    (known,) = with_forms([use], types.forms([use]))
+    assert (check_uses([known]), isinstance(types.source(known), kind)) == ((), True)
+
+
+@pytest.mark.anyio
+async def test_extractor_behind_a_source_of_a_package_reads_what_that_brings() -> None:
+    types = RemoteTypes()
+    watch = SourceUse("s", "t", TypeForm(frozenset({Point.WATCH}), ("object:/v1/Pod",)))
+    poll = SourceUse("s", "t", TypeForm(frozenset({Point.POLL}), ("metrics",)))
+    assert isinstance(types.extractor(EXTRACTOR, watch), RemoteEventExtractor)
+    polled = types.extractor(EXTRACTOR, poll)
+    assert isinstance(polled, RemoteExtractor)
+    assert polled.payload is MetricsPage
 
 
 @pytest.mark.anyio
@@ -114,6 +154,19 @@ async def test_extractor_that_is_listed_wishes_for_the_source_that_its_type_says
     assert types.wishes() == (wish,)
     types.listed = {}
     assert types.wishes() == ()
+
+
+@pytest.mark.anyio
+async def test_extractor_that_is_listed_wishes_for_what_the_version_that_is_live_reads(bay: Any) -> None:
+    types = RemoteTypes(default_source=Made)
+    types.listed = {"mine": "t"}
+    types.bind(bay, bay)
+    for payload, source in (("models", "models-data-source"), ("metrics", "models-data-source"), ("metrics", "other")):
+        bay.go_live(bay.process(TypeDeclaration("t", ("extract",), data=DataDeclaration(payload, (), {}, source))))
+        (wish,) = types.wishes()
+        assert isinstance(wish.extractor, RemoteExtractor)
+        assert (wish.source_type, wish.extractor.payload) == (source, PAYLOAD_TYPES[payload])
+        assert types.wishes() == (wish,)
 
 
 @pytest.mark.anyio

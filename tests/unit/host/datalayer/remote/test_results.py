@@ -9,19 +9,19 @@ import msgpack
 import pytest
 from hotbay.config.data_types import ObjectKind, Point, TypeForm
 from hotbay.datalayer.attributes import MAX_ATTRIBUTE_BYTES
+from hotbay.datalayer.discovery.places import listens_on
 from hotbay.datalayer.endpoint import EndpointMetadata, EndpointState, Metrics
 from hotbay.datalayer.pages.exposition import Sample
 from hotbay.datalayer.pages.extraction import MetricsPage
+from hotbay.datalayer.remote.framing import MAX_RECORD_BYTES
 from hotbay.datalayer.remote.payloads import payload_to_wire
 from hotbay.datalayer.remote.records import (
-    MAX_RECORD_BYTES,
     Gone,
     Named,
     Record,
     RecordReader,
     Refused,
     Told,
-    listens_on,
 )
 from hotbay.datalayer.remote.results import MAX_ENDPOINTS_OF_EVENT, read_attributes, read_of_endpoints
 from hotbay.datalayer.remote.wire_events import (
@@ -222,7 +222,7 @@ def test_an_endpoint_may_be_named_by_its_parts() -> None:
 def test_an_endpoint_is_held_to_the_rules_of_files(change: dict[str, object], endpoint_id: str) -> None:
     (found,) = read(packed(["upsert", {**ENTRY, **change}]))
     assert isinstance(found, Refused)
-    assert (found.endpoint_id, found.problem.place) == (endpoint_id, None)
+    assert (found.item_id, found.problem.place) == (endpoint_id, None)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,14 @@ def test_an_endpoint_is_held_to_the_rules_of_files(change: dict[str, object], en
         "224.0.0.1",
         "ff02::1",
         "255.255.255.255",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b::6464:64c8",
+        "64:ff9b:1::a9fe:a9fe",
+        "64:ff9b::ffff:ffff",
+        "2002:a9fe:a9fe::1",
+        "::169.254.169.254",
+        "::ffff:0:a9fe:a9fe",
+        "2001:0:a9fe:a9fe::1",
     ],
 )
 def test_plugin_names_no_address_that_is_no_model_servers_anywhere(address: str) -> None:
@@ -245,26 +253,54 @@ def test_plugin_names_no_address_that_is_no_model_servers_anywhere(address: str)
     for field, value in (("address", address), ("metricsHost", f"{bracketed}:80"), ("nodeAddress", address)):
         (found,) = read(packed(["upsert", {**ENTRY, field: value}]))
         assert isinstance(found, Refused)
-        assert found.endpoint_id == "default/a"
+        assert found.item_id == "default/a"
         assert (found.problem.path or "").endswith(field)
 
 
 @pytest.mark.parametrize(
-    ("host", "address", "port", "is_own"),
-    [
-        ("127.0.0.1", "127.0.0.1", 8080, True),
-        ("127.0.0.1", "127.0.0.1", 8000, False),
-        ("localhost", "::1", 8080, True),
-        ("0.0.0.0", "127.0.0.2", 8080, True),
-        ("::", "::ffff:127.0.0.1", 8080, True),
-        ("10.0.0.5", "10.0.0.5", 8080, True),
-        ("10.0.0.5", "127.0.0.1", 8080, False),
-    ],
+    "address", ["64:ff9b::a00:1", "2002:a00:1::1", "2001:db8::1", "::1", "fd00::a9fe:a9fe", "127.0.0.1"]
 )
-def test_plugin_does_not_name_its_own_host_as_a_model_server(host: str, address: str, port: int, is_own: bool) -> None:
-    reader = RecordReader("it", listens_on(host, 8080))
-    (found,) = reader.feed(packed(["upsert", {**ENTRY, "address": address, "port": port}]))
-    assert isinstance(found, Refused) is is_own
+def test_plugin_may_name_an_address_that_leads_to_no_such_place(address: str) -> None:
+    assert isinstance(read(packed(["upsert", {**ENTRY, "address": address}]))[0], Named)
+
+
+@pytest.mark.parametrize(
+    "name", ["metadata.google.internal", "Metadata.Google.Internal.", "metadata", "metadata.goog", "instance-data"]
+)
+def test_plugin_does_not_name_a_metadata_service_by_its_name(name: str) -> None:
+    for field, value in (("metricsHost", f"{name}:80"), ("nodeAddress", name)):
+        (found,) = read(packed(["upsert", {**ENTRY, field: value}]))
+        assert isinstance(found, Refused)
+        assert (found.problem.code, found.problem.path) == ("ADDRESS_REFUSED", field)
+
+
+@pytest.mark.parametrize("name", ["0xa9fea9fe", "169.0xFEA9FE", "0xa9fea9fe.", "a.0x"])
+def test_plugin_names_no_number_that_a_resolver_takes_for_an_address(name: str) -> None:
+    for field, value in (("metricsHost", f"{name}:80"), ("nodeAddress", name)):
+        (found,) = read(packed(["upsert", {**ENTRY, field: value}]))
+        assert isinstance(found, Refused)
+        assert (found.problem.code, found.problem.path) == ("ADDRESS_REFUSED", field)
+
+
+@pytest.mark.parametrize("name", ["metrics.example", "0x7f.example", "a0x1", "x", "metadata.example", "localhost"])
+def test_plugin_may_name_where_metrics_are_by_a_name(name: str) -> None:
+    for field, value in (("metricsHost", f"{name}:80"), ("nodeAddress", name)):
+        (found,) = read(packed(["upsert", {**ENTRY, field: value}]))
+        assert isinstance(found, Named)
+
+
+def test_plugin_does_not_name_its_own_host_as_a_model_server() -> None:
+    reader = RecordReader("it", listens_on("127.0.0.1", 8080))
+    for field, value in (
+        ("address", "127.0.0.1"),
+        ("metricsHost", "localhost:8080"),
+        ("metricsHost", "[64:ff9b::7f00:1]:8080"),
+    ):
+        (found,) = reader.feed(packed(["upsert", {**ENTRY, "port": 8080, field: value}]))
+        assert isinstance(found, Refused)
+        assert found.problem.expected == "an address that is not this host's own"
+    (found,) = reader.feed(packed(["upsert", {**ENTRY, "address": "127.0.0.1", "port": 8081}]))
+    assert isinstance(found, Named)
 
 
 def test_record_costs_by_its_length_and_by_being_refused() -> None:
@@ -283,7 +319,7 @@ def test_labels_are_bounded_in_number(count: int) -> None:
 def test_of_labels_that_are_all_wrong_the_first_one_is_told() -> None:
     (found,) = read(packed(["upsert", {**ENTRY, "labels": {f"l{n}": n for n in range(200)}}]))
     assert isinstance(found, Refused)
-    assert (found.endpoint_id, found.problem.path) == ("default/a", "endpoints[0].labels.l0")
+    assert (found.item_id, found.problem.path) == ("default/a", "endpoints[0].labels.l0")
 
 
 @pytest.mark.parametrize(

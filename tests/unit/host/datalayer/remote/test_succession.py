@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.remote.records import Gone, Named, Record, Refused, Told
 from hotbay.datalayer.remote.succession import MAX_ENDPOINTS, MAX_REFUSED, Drop, Put, Replace, Run, Step, Succession
@@ -20,13 +21,15 @@ def endpoint(name: str, weight: float = 1.0) -> EndpointMetadata:
 class Pool:
     """What is in force, by the steps of a succession."""
 
-    succession: Succession = field(default_factory=Succession)
+    succession: Succession[EndpointMetadata] = field(default_factory=Succession)
     held: dict[str, EndpointMetadata] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step[EndpointMetadata]] = field(default_factory=list)
 
-    def take(self, run: Run, *records: Record) -> None:
+    most: int = MAX_ENDPOINTS
+
+    def take(self, run: Run[EndpointMetadata], *records: Record) -> None:
         for record in records:
-            step = self.succession.take(run, record, self.held)
+            step = self.succession.take(run, record, self.held, most=self.most)
             match step:
                 case Put(given):
                     self.held[given.id] = given
@@ -34,16 +37,17 @@ class Pool:
                     self.held.pop(endpoint_id, None)
                 case Replace(endpoints):
                     self.held = {given.id: given for given in endpoints}
+                    self.succession.follow(run)
             if step is not None:
                 self.steps.append(step)
 
-    def begin(self) -> Run:
+    def begin(self) -> Run[EndpointMetadata]:
         return self.succession.begin()
 
     def settle(self) -> None:
         step = self.succession.settle()
         if isinstance(step, Replace):
-            self.held = {given.id: given for given in step.endpoints}
+            self.held = {given.id: given for given in step.items}
 
     @property
     def ids(self) -> set[str]:
@@ -59,15 +63,30 @@ def test_first_run_is_heard_when_it_has_told_everything() -> None:
     assert pool.ids == {"b", "c"}
 
 
-def test_take_over_puts_no_more_in_force_than_there_may_be() -> None:
-    pool = Pool()
+@pytest.mark.parametrize(("most", "named"), [(MAX_ENDPOINTS, MAX_ENDPOINTS - 1), (3, 2), (3, 3), (2, 3)])
+def test_take_over_adds_no_more_of_others_than_there_may_be(most: int, named: int) -> None:
+    pool = Pool(most=most)
     old = pool.begin()
     pool.take(old, Told())
     new = pool.begin()
-    pool.take(new, *(Named(endpoint(f"n{n}")) for n in range(MAX_ENDPOINTS - 1)))
+    pool.take(new, *(Named(endpoint(f"n{n}")) for n in range(named)))
     pool.take(old, *(Named(endpoint(f"o{n}")) for n in range(2)), Named(endpoint("n0", 0.5)))
     pool.take(new, Told())
-    assert (len(pool.held), pool.held["n0"].weight) == (MAX_ENDPOINTS, 0.5)
+    assert (len(pool.held), pool.held["n0"].weight) == (max(most, named), 0.5)
+
+
+def test_a_run_that_is_not_followed_leaves_the_one_before_in_force() -> None:
+    pool = Pool()
+    old = pool.begin()
+    pool.take(old, Named(endpoint("a")), Told())
+    refused = pool.begin()
+    assert isinstance(pool.succession.take(refused, Told(), pool.held), Replace)
+    assert pool.succession.in_force is old
+    pool.take(old, Named(endpoint("b")))
+    assert pool.ids == {"a", "b"}
+    new = pool.begin()
+    pool.take(new, Named(endpoint("c")), Told())
+    assert pool.ids == {"c"}
 
 
 def test_successor_takes_over_in_one_step_when_it_has_told_everything() -> None:
@@ -173,9 +192,9 @@ def test_whatever_two_runs_tell_in_whatever_turns_the_newest_whole_one_is_what_c
         found: dict[str, EndpointMetadata] = {}
         for record in done:
             if isinstance(record, Named):
-                found[record.endpoint.id] = record.endpoint
+                found[record.item.id] = record.item
             elif isinstance(record, Gone):
-                found.pop(record.endpoint_id, None)
+                found.pop(record.item_id, None)
         return found
 
     pool = Pool()
@@ -201,7 +220,7 @@ class Looking:
     """A run of a plugin that looks at a world now and then, and tells what differs from its last look."""
 
     pool: Pool
-    run: Run
+    run: Run[EndpointMetadata]
     seen: set[str] = field(default_factory=set)
 
     def look(self, world: set[str]) -> None:

@@ -5,10 +5,10 @@ import logging
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.datalayer.health.watch import HealthWatch
-from hotbay.datalayer.operations.page import endpoint_row
+from hotbay.datalayer.operations.page import page_row
 from hotbay.datalayer.pages.engines import EngineSet
 from hotbay.datalayer.pages.extraction import MetricsPage
-from hotbay.datalayer.scraping.records import ScrapeRecords
+from hotbay.datalayer.scraping.records import MOST_LINES, ScrapeRecords
 from hotbay.datalayer.store import EndpointStore
 from hotbay.observe.metrics import Metrics as Counts
 
@@ -72,6 +72,83 @@ def test_m12_each_further_minute_writes_as_few(store: EndpointStore, caplog: pyt
     assert 10 <= len(caplog.records) <= 70
 
 
+def endpoints_of(store: EndpointStore, count: int) -> list[EndpointMetadata]:
+    endpoints = [EndpointMetadata(f"default/{it}", f"e{it}", "10.0.0.1", 9000 + it) for it in range(count)]
+    for endpoint in endpoints:
+        store.upsert(endpoint)
+    return endpoints
+
+
+@pytest.mark.parametrize("count", [MOST_LINES, MOST_LINES + 1, 3000])
+def test_m12_of_endpoints_that_fail_together_the_first_are_told_and_the_others_are_counted_each_second(
+    store: EndpointStore, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    clock = Clock()
+    records = records_of(store, clock)
+    for number, endpoint in enumerate(endpoints_of(store, count)):
+        records.failed(endpoint, "connect" if number % 3 else "status", "wrong")
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == MOST_LINES
+    assert all(line.startswith("scrape_failed endpoint=") for line in told)
+    clock.now_s = 0.99
+    records.arrived(A, MetricsPage("vllm", Metrics(waiting=1.0)))
+    assert len(caplog.records) == MOST_LINES
+    clock.now_s = 1.0
+    records.arrived(A, MetricsPage("vllm", Metrics(waiting=1.0)))
+    more = [record.getMessage() for record in caplog.records[MOST_LINES:]]
+    if count == 3000:
+        assert more == ["scrape_failed_more count=2980 reasons=connect:1987,status:993"]
+    else:
+        assert more == ["scrape_failed_more count=1 reasons=connect:1"] * (count - MOST_LINES)
+    # The next second has lines of its own.
+    records.failed(A, "timeout", "late")
+    assert caplog.records[-1].getMessage().startswith("scrape_failed endpoint=default/a ")
+
+
+def test_m12_a_summary_comes_with_whatever_is_told_next(store: EndpointStore, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    records = records_of(store, clock)
+    endpoints = endpoints_of(store, 2 * MOST_LINES)
+    for endpoint in endpoints:
+        records.failed(endpoint, "status", "answered 404")
+    for now_s, forgets in ((5.0, False), (20.0, True)):
+        clock.now_s = now_s
+        caplog.clear()
+        if forgets:
+            for endpoint in endpoints:
+                records.failed(endpoint, "status", "answered 404")
+            clock.now_s += 1.0
+            records.forget("default/0")
+        else:
+            records.failed(A, "status", "answered 404")
+        assert "scrape_failed_more count=20 reasons=status:20" in [it.getMessage() for it in caplog.records]
+
+
+def test_m13_of_endpoints_whose_pages_lack_the_same_the_first_are_told(
+    store: EndpointStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    records = records_of(store, clock)
+    endpoints = endpoints_of(store, 500)
+    lacking = MetricsPage("vllm", Metrics(waiting=1.0), missing=("kv_usage",))
+    with caplog.at_level(logging.INFO):
+        for endpoint in endpoints:
+            records.failed(endpoint, "status", "answered 404")
+        clock.now_s = 60.0
+        caplog.clear()
+        for endpoint in endpoints:
+            records.arrived(endpoint, lacking)
+        clock.now_s = 61.0
+        records.arrived(A, MetricsPage("vllm", Metrics(waiting=1.0)))
+    told = [record.getMessage() for record in caplog.records]
+    for event, more in (
+        ("scrape_recovered", "scrape_recovered_more count=480 reasons=answered:480"),
+        ("scrape_incomplete", "scrape_incomplete_more count=480 reasons=vllm:480"),
+    ):
+        assert sum(line.startswith(f"{event} ") for line in told) == MOST_LINES
+        assert told.count(more) == 1
+
+
 def test_m13_the_store_knows_what_pages_lack_as_long_as_they_lack_it(store: EndpointStore) -> None:
     records = records_of(store, Clock())
 
@@ -94,7 +171,7 @@ def test_m13_the_store_knows_what_pages_lack_as_long_as_they_lack_it(store: Endp
 
 def test_m13_who_looks_at_endpoints_sees_what_their_pages_lack(store: EndpointStore) -> None:
     health = HealthWatch(store, Counts())
-    assert endpoint_row(store, health, A, None)["lacks"] == []
+    assert page_row(store, health, A, None)["lacks"] == []
     records_of(store, Clock()).arrived(A, MetricsPage("vllm", Metrics(waiting=1.0), missing=("kv_usage",)))
-    (lacks,) = endpoint_row(store, health, A, None)["lacks"]  # type: ignore[misc]  # a list of one
+    (lacks,) = page_row(store, health, A, None)["lacks"]  # type: ignore[misc]  # a list of one
     assert lacks.startswith("missing kv_usage (")

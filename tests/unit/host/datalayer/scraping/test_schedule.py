@@ -8,13 +8,16 @@ from hotbay.datalayer.scraping.schedule import (
     CALM_BUSY,
     CALM_LATE,
     CALM_WINDOWS,
+    FAILING_S,
     LONGEST_S,
     MOST_SHARE,
+    PATIENCE,
     TOO_BUSY,
     TOO_LATE,
     WORTH,
     Load,
     Pressure,
+    failing_factor,
     measured,
     most_factor,
     next_due,
@@ -50,6 +53,25 @@ def test_a_thousand_endpoints_start_one_after_the_other_and_in_the_same_order_in
 def test_a_first_page_comes_soon_whatever_the_interval(interval_s: float, count: int, within_s: float) -> None:
     delays = [start_delay_s(str(number), interval_s, count) for number in range(200)]
     assert within_s * 0.9 < max(delays) < within_s
+
+
+@pytest.mark.parametrize("interval_s", [0.05, 0.3, 1.0, 5.0])
+def test_an_endpoint_that_fails_is_asked_less_often_from_its_third_failure_on_and_at_least_each_second(
+    interval_s: float,
+) -> None:
+    factors = [failing_factor("default/a", failures, interval_s) for failures in range(40)]
+    assert factors[:PATIENCE] == [1.0] * PATIENCE
+    for failures, factor in enumerate(factors[PATIENCE:], start=1):
+        grown_s = min(FAILING_S, interval_s * 2.0**failures)
+        assert max(interval_s, 0.75 * grown_s) <= factor * interval_s <= max(interval_s, grown_s)
+    assert failing_factor("default/a", 10**9, interval_s) * interval_s <= max(interval_s, FAILING_S)
+
+
+def test_endpoints_that_failed_together_are_asked_apart_and_in_every_run_alike() -> None:
+    factors = [failing_factor(f"default/{number}", 20, 0.05) for number in range(100)]
+    assert len(set(factors)) == 100
+    assert max(factors) - min(factors) > 3.0
+    assert factors == [failing_factor(f"default/{number}", 20, 0.05) for number in range(100)]
 
 
 @pytest.mark.parametrize(("now", "due"), [(10.0, 10.05), (10.049, 10.05), (10.06, 10.1), (11.0, 11.05), (9.0, 10.05)])

@@ -24,8 +24,14 @@ class Counted:
     def poll_failed(self, source: str) -> None:
         self._add("poll", source)
 
+    def poll_skipped(self, source: str) -> None:
+        self._add("skip", source)
+
     def extract_failed(self, source: str, extractor: str) -> None:
         self._add("extract", source, extractor)
+
+    def extract_skipped(self, source: str, extractor: str, reason: str) -> None:
+        self._add("skip", source, extractor, reason)
 
     def event(self, source: str, outcome: str) -> None:
         self._add("event", source, outcome)

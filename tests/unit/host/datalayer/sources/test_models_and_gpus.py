@@ -65,7 +65,7 @@ def test_samples_without_a_pod_are_those_of_the_endpoint():
 @pytest.mark.parametrize(
     "page",
     [
-        b"",
+        b"up 1\n",
         b'DCGM_FI_DEV_GPU_UTIL{pod="decode-1",namespace="ns"} 10\n',
         b'DCGM_FI_DEV_GPU_UTIL{pod="decode-0",namespace="other"} 10\n',
         b'DCGM_FI_DEV_GPU_UTIL{pod="decode"} 10\n',

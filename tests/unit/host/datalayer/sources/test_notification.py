@@ -1,6 +1,7 @@
 """Events of notification sources: order, copies, what a source may do to them, and what a failure concerns."""
 
 import dataclasses
+import datetime
 import time
 from contextlib import asynccontextmanager
 
@@ -62,6 +63,7 @@ async def test_events_reach_every_extractor_in_order(kit, counts, store):
     async with notifying(store, counts, NotifiedSource(source, (one, two))):
         for value in range(20):
             await source.emit(event(value=value))
+        await anyio.wait_all_tasks_blocked()
     for extractor in (one, two):
         assert [seen.object["spec"]["value"] for seen in extractor.seen] == list(range(20))
     assert counts.seen["event", "n", "delivered"] == 20
@@ -85,6 +87,8 @@ async def test_one_event_is_under_way_at_a_time_even_if_a_source_emits_several(k
     async with notifying(store, counts, NotifiedSource(source, (slow,))), anyio.create_task_group() as group:
         for value in range(10):
             group.start_soon(source.emit, event(value=value))
+        await counts.until(lambda: len(slow.seen) == 10)
+        await anyio.wait_all_tasks_blocked()
     assert (most, order) == (1, list(range(10)))
 
 
@@ -105,8 +109,25 @@ async def test_each_extractor_has_a_copy_of_its_own(kit, counts, store):
     source.say = say
     async with notifying(store, counts, NotifiedSource(source, (rude, other))):
         await source.emit(original)
+        await counts.until(lambda: rude.seen and other.seen)
     assert other.seen[0].object == {"spec": {"value": 1}, "said": True}
     assert original.object == {"spec": {"value": 1}}
+
+
+async def test_a_document_that_cannot_cross_is_copied_for_each_extractor_too(kit, counts, store):
+    source, rude, other = kit.told(), kit.hears("rude", POD), kit.hears("other", POD)
+    document = {"spec": {7: datetime.date(2026, 1, 2)}}
+
+    async def found(seen):
+        seen.object["spec"].clear()
+        return {}
+
+    rude.found = found
+    async with notifying(store, counts, NotifiedSource(source, (rude, other))):
+        await source.emit(ObjectEvent(EventType.ADD_OR_UPDATE, POD, "n/a", document))
+        await counts.until(lambda: rude.seen and other.seen)
+        await anyio.wait_all_tasks_blocked()
+    assert other.seen[0].object == document == {"spec": {7: datetime.date(2026, 1, 2)}}
 
 
 async def test_a_source_may_change_or_drop_an_event(kit, counts, store):
@@ -115,6 +136,7 @@ async def test_a_source_may_change_or_drop_an_event(kit, counts, store):
     async with notifying(store, counts, NotifiedSource(source, (heard,))):
         for value in range(3):
             await source.emit(event(value=value))
+        await counts.until(lambda: len(heard.seen) == 2)
     assert [(e.key, e.object["spec"]["value"]) for e in heard.seen] == [("other", 0), ("other", 2)]
     assert (counts.seen["event", "n", "dropped"], counts.seen["event", "n", "delivered"]) == (1, 2)
 
@@ -131,8 +153,52 @@ async def test_a_source_that_fails_at_an_event_loses_that_one_only(kit, counts, 
     async with notifying(store, counts, NotifiedSource(source, (heard,))):
         for value in range(2):
             await source.emit(event(value=value))
+        await counts.until(lambda: heard.seen)
     assert [e.object["spec"]["value"] for e in heard.seen] == [1]
     assert counts.seen["event", "n", "failed"] == 1
+
+
+async def test_extractor_that_hangs_holds_neither_who_finds_events_nor_the_other_extractors(kit, counts, store):
+    source, slow, other, may_end = kit.told(), kit.hears("slow", POD), kit.hears("other", POD), anyio.Event()
+
+    async def found(seen):
+        await may_end.wait()
+        return {}
+
+    slow.found = found
+    async with notifying(store, counts, NotifiedSource(source, (slow, other)), step_s=60.0):
+        with anyio.fail_after(5):
+            for value in range(3):
+                await source.emit(event(value=value))
+        await counts.until(lambda: len(other.seen) == 3)
+        assert len(slow.seen) == 1
+        may_end.set()
+        await counts.until(lambda: len(slow.seen) == 3)
+    for extractor in (slow, other):
+        assert [seen.object["spec"]["value"] for seen in extractor.seen] == [0, 1, 2]
+
+
+async def test_while_an_extractor_hangs_the_newest_event_of_each_object_waits_for_it_and_others_hear_all(
+    kit, counts, store
+):
+    source, slow, other, may_end = kit.told(), kit.hears("slow", POD), kit.hears("other", POD), anyio.Event()
+
+    async def found(seen):
+        await may_end.wait()
+        return {}
+
+    slow.found = found
+    async with notifying(store, counts, NotifiedSource(source, (slow, other)), step_s=60.0, most_waiting=10):
+        for value in range(100):
+            await source.emit(event(f"n/{value % 3}", value))
+            await anyio.wait_all_tasks_blocked()
+        may_end.set()
+        await counts.until(lambda: slow.seen[-1].object["spec"]["value"] == 99)
+    assert [seen.object["spec"]["value"] for seen in other.seen] == list(range(100))
+    heard = [seen.object["spec"]["value"] for seen in slow.seen]
+    assert heard == sorted(heard)
+    assert counts.seen["skip", "n", "slow", "superseded"] == 100 - len(heard)
+    assert not counts.seen["event", "n", "superseded"]
 
 
 @pytest.mark.parametrize("failure", ["raises", "hangs", "bad value", "bad key"])
@@ -150,6 +216,7 @@ async def test_a_failed_extractor_is_counted_and_the_others_see_the_event(kit, c
     bad.found = found
     async with notifying(store, counts, NotifiedSource(source, (bad, good)), step_s=0.05):
         await source.emit(event())
+        await counts.until(lambda: counts.seen["extract", "n", "bad"])
     assert (len(good.seen), counts.seen["extract", "n", "bad"]) == (1, 1)
     assert store.endpoint("n/a").attributes.keys() == ()
 
@@ -171,6 +238,7 @@ async def test_an_extractor_that_bounds_its_own_calls_is_not_cut_off(kit, counts
         with anyio.move_on_after(0.05):
             await counts.until(lambda: counts.seen["extract", "n", "patient"])
         may_end.set()
+        await anyio.wait_all_tasks_blocked()
     assert ("extract", "n", "patient") not in counts.seen
 
 
@@ -183,9 +251,11 @@ async def test_what_an_event_said_waits_for_its_endpoint_and_outlives_it(kit, co
     heard.found = found
     async with notifying(store, counts, NotifiedSource(source, (heard,))):
         await source.emit(event(value=7))
+        await anyio.wait_all_tasks_blocked()
         store.upsert(A)
         assert store.endpoint("n/a").attributes.get("value") == 7
         await source.emit(event(value=8))
+        await anyio.wait_all_tasks_blocked()
         assert store.endpoint("n/a").attributes.get("value") == 8
         store.delete("n/a")
         store.upsert(A)
@@ -297,5 +367,6 @@ async def test_what_was_forgotten_is_counted(kit, counts, store, monkeypatch):
     async with notifying(store, counts, NotifiedSource(source, (heard,))):
         for name in "abc":
             await source.emit(event(f"n/{name}"))
+        await counts.until(lambda: counts.seen["event", source.name, "forgotten"] == 2)
     assert counts.seen["event", source.name, "forgotten"] == 2
     assert not [what for what in counts.seen if what[0] == "extract"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hotbay.datalayer.sources.owners import share_out
+from hotbay.datalayer.sources.owners import made_by, share_out
 
 
 @dataclass
@@ -48,3 +48,11 @@ def test_what_is_free_again_is_the_next_ones() -> None:
     first.attributes = frozenset()
     assert share_out([first, second]) == ()  # type: ignore[list-item]  # as above
     assert second.taken == {}
+
+
+def test_attributes_that_are_made_are_those_that_are_said_now() -> None:
+    changes, own = Extractor("one", frozenset("ab")), Own("two", {"b": "f32"})
+    before = made_by([changes, own])  # type: ignore[list-item]  # as above
+    changes.attributes = frozenset("ac")
+    assert (before, made_by([changes, own])) == (frozenset("ab"), frozenset("abc"))  # type: ignore[list-item]  # as above
+    assert before - made_by([own]) == frozenset("a")  # type: ignore[list-item]  # as above

@@ -8,7 +8,7 @@ from fractions import Fraction
 import anyio
 import pytest
 from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
-from hotbay.datalayer.source import SourceError
+from hotbay.datalayer.source import NotAskedError, SourceError
 from hotbay.datalayer.sources.polling import (
     CollectorExistsError,
     PolledSource,
@@ -252,3 +252,63 @@ async def test_what_nobody_foresaw_in_a_source_stays_with_one_endpoint(kit, coun
         collectors.start(group, A)
         collectors.start(group, B)
         await counts.until(lambda: sum(e.id == B.id for e in source.asked) >= 3)
+
+
+async def test_a_poll_that_was_not_made_is_no_failure_and_leaves_what_is_known(kit, counts, store):
+    source, reader = kit.polled(interval_s=0.05), kit.reads("x")
+
+    async def answer(endpoint):
+        raise NotAskedError("others were asked")
+
+    source.answer = answer
+    async with collecting(store, [PolledSource(source, (reader,))], counts) as (collectors, group):
+        collectors.start(group, A)
+        await counts.until(lambda: counts.seen["skip", "s"] >= 3)
+    assert (reader.seen, counts.seen["poll", "s"]) == ([], 0)
+
+
+async def test_a_source_that_bounds_its_polls_itself_has_its_own_time(kit, counts, store):
+    source, other = kit.polled(), kit.polled("t")
+    source.step_s = 60.0
+    source.answer = other.answer = lambda endpoint: anyio.sleep_forever()
+    async with collecting(store, [PolledSource(source), PolledSource(other)], counts, step_s=0.01) as (
+        collectors,
+        group,
+    ):
+        collectors.start(group, A)
+        await counts.until(lambda: source.asked and counts.seen["poll", "t"])
+    assert counts.seen["poll", "s"] == 0
+
+
+async def test_an_interval_that_is_another_one_counts_from_the_next_poll_on(kit, counts, store):
+    source = kit.polled(interval_s=0.05)
+
+    async def answer(endpoint):
+        if len(source.asked) == 2:
+            source.interval_s = 3600.0
+        return "page"
+
+    source.answer = answer
+    async with collecting(store, [PolledSource(source), PolledSource(kit.polled("t", 0.05))], counts) as (
+        collectors,
+        group,
+    ):
+        collectors.start(group, A)
+        await counts.until(lambda: len(source.asked) == 2)
+        asked = len(source.asked)
+        other = collectors._polled[1].source
+        await counts.until(lambda: len(other.asked) >= 5)
+    assert len(source.asked) == asked
+
+
+async def test_a_source_is_told_who_reads_it_and_who_does_later(kit, counts, store):
+    source, first, later = kit.polled(), kit.reads("a"), kit.reads("b")
+    told = []
+    source.read_for = told.append
+    async with collecting(store, [PolledSource(source, (first,)), PolledSource(kit.polled("t"))], counts) as (
+        collectors,
+        _,
+    ):
+        collectors.rebind("s", [later])
+        collectors.rebind("t", [first])
+    assert told == [(first,), [later]]

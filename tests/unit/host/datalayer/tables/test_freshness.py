@@ -47,6 +47,7 @@ def test_a_figure_older_than_the_limit_is_unknown_or_as_it_was(
     assert (facts.active_models, facts.waiting_models) == ((None, None) if is_hidden else ({"x": 0}, {"y": 0}))
     assert (facts.engine, facts.model) == ("vllm", "m"), "what is served does not age"
     assert snapshot.stale == dict.fromkeys(FRESHNESS_FIELDS, int(is_stale))
+    assert snapshot.oldest_stale_s == (dict.fromkeys(FRESHNESS_FIELDS, pytest.approx(age_s)) if is_stale else {})
     assert snapshot.live.tolist() == [True]
     assert snapshot.columns["endpoint.age_waiting"][0] == pytest.approx(age_s)
 
@@ -57,6 +58,17 @@ def test_fields_age_by_limits_of_their_own() -> None:
     stale = {now: {field for field, count in store.publish(now).stale.items() if count} for now in (12.0, 14.0, 16.0)}
     quick = {"waiting", "running", "kv_usage"}
     assert stale == {12.0: quick, 14.0: quick | {"cache"}, 16.0: quick | {"cache", "lora"}}
+
+
+def test_the_age_that_is_told_is_that_of_the_oldest_that_is_stale() -> None:
+    store = store_of("a", "b", "never", freshness=Freshness(stale_after_s=2.0, fields={"lora": 5.0}))
+    store.update_metrics("default/a", FULL, 10.0)
+    store.update_metrics("default/b", FULL, 11.0)
+    store.update_metrics("default/b", Metrics(waiting=1.0), 12.5)
+    oldest_s = store.publish(13.5).oldest_stale_s
+    assert oldest_s == {name: pytest.approx(3.5) for name in ("waiting", "running", "kv_usage", "cache")}
+    store.update_metrics("default/a", Metrics(waiting=1.0), 13.6)
+    assert "waiting" not in store.publish(13.6).oldest_stale_s
 
 
 def test_what_was_never_reported_is_unknown_and_not_stale() -> None:
