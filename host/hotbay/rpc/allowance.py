@@ -30,3 +30,7 @@ class Allowance:
     def owe(self, cost: float) -> None:
         """Spend what is known only now, also more than there is: nothing is left then until it has come in again."""
         self._left -= cost
+
+    def give_back(self, cost: int = 1) -> None:
+        """Undo a `take` for which nothing was done after all."""
+        self._left += cost

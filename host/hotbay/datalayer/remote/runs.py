@@ -277,7 +277,7 @@ class Runs(Generic[ItemT]):
                     return PAUSE_S
                 record = stream.next_record()
                 if record is None:
-                    stream.allowance.owe(-1)
+                    stream.allowance.give_back()
                     break
                 self._take(stream, record, listener)
             else:
