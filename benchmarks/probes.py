@@ -23,13 +23,15 @@ class UnavailableError(Exception):
 class Room:
     """Where a run takes place. The harness itself is pinned to `cpus[0]`; a second CPU, if any, is for load.
 
-    `swaps` is how often a leak run swaps.
+    `swaps` is how often a leak run swaps; `requests` how many requests a replay of the routing study has, None: as many as it
+    says itself.
     """
 
     root: Path
     build: Path
     cpus: tuple[int, ...]
     swaps: int = 200
+    requests: int | None = None
 
     @property
     def load_cpu(self) -> int:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -152,14 +152,15 @@ def request_of(number: int) -> InferenceRequest:
     )
 
 
-def plan_of(generations: Sequence[Generation]) -> Plan:
-    """One profile with every ref of the generations."""
+def plan_of(generations: Sequence[Generation], weights: Mapping[str, float] | None = None) -> Plan:
+    """One profile with every ref of the generations, or with those that have weights."""
     refs = tuple(
         RefPlan(name, name, generation.origin.plugin_id, generation, generation.types[name], {})
         for generation in generations
         for name in generation.handles
     )
-    profile = ProfileInput("default", tuple(ProfileEntryPlan(ref.name) for ref in refs))
+    entries = [(ref.name, None) for ref in refs] if weights is None else weights.items()
+    profile = ProfileInput("default", tuple(ProfileEntryPlan(name, weight) for name, weight in entries))
     return compile_plan(
         1, PlanInput(refs, (profile,), {ref.name: BindingOptions(deadline_s=DEADLINE_S) for ref in refs})
     )
@@ -217,7 +218,10 @@ class Decider:
     read travel again with each of them.
     """
 
-    def __init__(self, store: EndpointStore, plan: Plan) -> None:
+    def __init__(
+        self, store: EndpointStore, plan: Plan, request_of: Callable[[int], InferenceRequest] = request_of
+    ) -> None:
+        self._request_of = request_of
         self.metrics = HostMetrics()
         self.router = Router(store, self.metrics, seed=1)
         self.router.publish(plan)
@@ -253,7 +257,7 @@ class Decider:
 
         ticker = _Ticker(loop, self._change_an_endpoint)
         for number in range(in_flight):
-            start(request_of(number))
+            start(self._request_of(number))
         await finished
         ticker.stop()
         return times

@@ -29,7 +29,7 @@ def print_table(rows: Sequence[Measured], console: Console) -> None:
         box=SIMPLE_HEAD,
         padding=0,
         show_edge=False,
-        caption="medians over the rounds; ratio and range: measured ÷ floor within each round",
+        caption="medians over rounds (Q: repeats); ratio and range: measured ÷ floor within each",
     )
     for header in ("id", "figure", "measured", "floor", "ratio", "range", "goal", ""):
         table.add_column(header, justify="left" if header in ("id", "figure") else "right", no_wrap=header == "id")
@@ -38,14 +38,22 @@ def print_table(rows: Sequence[Measured], console: Console) -> None:
     console.print(table)
 
 
-def write_json(rows: Sequence[Measured], outcome: Outcome, facts: Mapping[str, object], room: Room) -> Path:
-    """Write `results.json`: the facts of the run, the rows, and every sample behind them."""
+def write_json(
+    rows: Sequence[Measured],
+    outcome: Outcome,
+    facts: Mapping[str, object],
+    room: Room,
+    *,
+    studies: Mapping[str, object],
+) -> Path:
+    """Write `results.json`: the facts of the run, the rows, every sample behind them, and the details of studies."""
     path = room.build / "results.json"
     document = {
         **facts,
         "figures": [_entry(row) for row in rows],
         "samples": outcome.samples,
         "unavailable": outcome.unavailable,
+        "studies": studies,
     }
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     return path

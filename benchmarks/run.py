@@ -12,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.figure import Chart, Figure, evaluate
-from benchmarks.figures import CHARTS, FIGURES, PROBES
+from benchmarks.figures import CHARTS, FIGURES, PROBES, STUDIES
 from benchmarks.machine import machine_facts, moment
 from benchmarks.probes import Probe, Room
 from benchmarks.report import draw_charts, draw_goals, print_table, write_json
 from benchmarks.rounds import run_rounds
+from benchmarks.studies import needed_studies, run_studies
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 7
@@ -34,14 +35,15 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="ID,ID", help="these figures alone")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"interleaved rounds (default {ROUNDS})")
     parser.add_argument("--swaps", type=int, default=SWAPS, help=f"of the leak run G20 (default {SWAPS})")
+    parser.add_argument("--requests", type=int, default=None, help="of a replay of the study Q1 (default: as it says)")
     parser.add_argument("--seed", type=int, default=1, help="of the order within the rounds")
     options = parser.parse_args()
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
     figures = select_figures(FIGURES, options.only)
-    if not figures or options.rounds < 1 or options.swaps < 1:
-        parser.error("--only names no figure (see --list), or --rounds or --swaps is less than 1")
+    if not figures or min(options.rounds, options.swaps, 1 if options.requests is None else options.requests) < 1:
+        parser.error("--only names no figure (see --list), or --rounds, --swaps or --requests is less than 1")
     if options.list:
         for figure in figures:
             console.print(figure.id, figure.title)
@@ -73,7 +75,7 @@ def needed_probes(figures: tuple[Figure, ...], charts: tuple[Chart, ...]) -> lis
 def measure(figures: tuple[Figure, ...], console: Console, options: argparse.Namespace) -> None:
     """Take the rounds on a pinned CPU, print the table and write the files."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    room = Room(root=ROOT, build=ROOT / "build" / "bench", cpus=cpus, swaps=options.swaps)
+    room = Room(root=ROOT, build=ROOT / "build" / "bench", cpus=cpus, swaps=options.swaps, requests=options.requests)
     room.build.mkdir(parents=True, exist_ok=True)
     os.sched_setaffinity(0, {cpus[0]})
     charts = CHARTS if figures == FIGURES else ()
@@ -86,9 +88,13 @@ def measure(figures: tuple[Figure, ...], console: Console, options: argparse.Nam
             order=random.Random(options.seed),
             progress=status.update,
         )
+        studies = run_studies(needed_studies(STUDIES, figures), room, outcome, status.update)
     ended, took_s = moment(), time.monotonic() - begun_s
     rows = [evaluate(figure, outcome.samples, outcome.unavailable) for figure in figures]
     print_table(rows, console)
+    for findings in studies.values():
+        if findings.table is not None:
+            console.print(findings.table)
     facts = {
         "begun": begun,
         "ended": ended,
@@ -97,7 +103,9 @@ def measure(figures: tuple[Figure, ...], console: Console, options: argparse.Nam
         "swaps": options.swaps,
         "machine": machine_facts(room),
     }
-    paths = [write_json(rows, outcome, facts, room), *draw_goals(rows, room)]
+    details = {name: findings.details for name, findings in studies.items()}
+    paths = [write_json(rows, outcome, facts, room, studies=details), *draw_goals(rows, room)]
+    paths += [path for findings in studies.values() for path in findings.draw(room)]
     paths += draw_charts(charts, outcome.samples, room)
     measured = sum(row.value is not None for row in rows)
     console.print(f"{measured} of {len(rows)} figures measured in {options.rounds} rounds, {took_s:.0f} s; ", end="")

@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 import anyio.abc
 import anyio.to_thread
+from hotbay_sdk.protocol import TypeDeclaration
 
 from hotbay.config.host_config import HostConfig
 from hotbay.config.picker_config import PickerConfig
@@ -23,30 +24,36 @@ from hotbay.datalayer.endpoint_rows import wire_row
 from hotbay.datalayer.health.watch import HealthWatch
 from hotbay.datalayer.operations.commands import EndpointCommands
 from hotbay.datalayer.operations.overrides import OverrideFile
-from hotbay.depot import Depot
+from hotbay.depot import USUAL, Depot, Supply
 from hotbay.errors import Problem, only_host_error
 from hotbay.gateway.admin import AdminServer
+from hotbay.gateway.admin_inspection import Inspection
+from hotbay.gateway.explain_header import header_of
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.handover.ends import HANDOVER_SOCKET
 from hotbay.handover.successor import Successor, find_predecessor, take_state
 from hotbay.in_force import InForce
 from hotbay.launcher import Launcher
+from hotbay.models.files import ModelFiles
 from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics
 from hotbay.operator_files import OperatorFiles
 from hotbay.process.isolation import find_level
 from hotbay.process.leftovers import HostRecords
+from hotbay.rollout.dumping import StateDumps, host_parts
 from hotbay.rollout.events import EventLog
 from hotbay.rollout.operations import Operations, Ports
+from hotbay.rollout.readiness import Readiness
 from hotbay.rollout.supervisor import Supervisor, Wanted
 from hotbay.rpc.host_services import HostLender
+from hotbay.scheduling.listed_parsers import ListedParsers
 from hotbay.scheduling.router import Router
 from hotbay.serving import Entry, Served, Service, Serving
 from hotbay.status import StatusPage
 from hotbay.store.state_dir import StateDirectory
 from hotbay.supervising import PluginParts, make_supervisor, open_records
-from hotbay.wishes import binding_keys, binding_options, ejection_limits
+from hotbay.wishes import allowance, binding_keys, binding_options, ejection_limits, explain_bounds
 
 FIRST_SCAN_S: Final = 10.0
 """How long a start waits for sources that do not answer; what the world holds is there without them."""
@@ -61,7 +68,7 @@ class Host:
     """One host. `run` once.
 
     `take_over`: if a host runs on the state directory, become its successor; without one, just start. `clients`: how many
-    may be connected at once. `known`: what the operator should know of where it runs.
+    may be connected at once. `known`: what the operator should know of where it runs. `supply`: where its packages come from.
     """
 
     def __init__(
@@ -73,6 +80,7 @@ class Host:
         take_over: bool = False,
         clients: int = GatewayLimits().connections,
         known: Sequence[Problem] = (),
+        supply: Supply = USUAL,
     ) -> None:
         self._in_force = InForce(config)
         self._picker = picker
@@ -84,10 +92,13 @@ class Host:
         self._router: Router | None = None
         self._standing: list[Problem] = [*known]
         self._clients = clients
+        self._supply = supply
         self._background = Background(lambda task: self._metrics.internal_errors.add((task,)), now=time.monotonic)
         self._data = DataLayer(
             config, picker, directory=picker_directory, background=self._background, metrics=self._metrics
         )
+        self._models = ModelFiles(config.models.files, changed=self._metrics.reload)
+        self._parsers: ListedParsers | None = None
         self._health = HealthWatch(
             self._data.store,
             self._metrics,
@@ -143,8 +154,9 @@ class Host:
         find_level(self._config.isolation.level)
         draw = random.SystemRandom().random
         depot = self._depot = await Depot.open(
-            self._config, state, now=time.monotonic, wall=wall_s, random=draw, background=self._background
-        )
+            self._config, state, now=time.monotonic, wall=wall_s, random=draw, background=self._background,
+            supply=self._supply,
+        )  # fmt: skip
         self._standing += depot.warnings
         records: HostRecords | None = None
         try:
@@ -168,7 +180,10 @@ class Host:
         endpoints = EndpointCommands(self._data.store, self._health, OverrideFile(depot.state.root), wall_s)
         await endpoints.load()
         await self._data.load()
+        await self._models.load()
         router = self._router = self._status.router = Router(self._data.store, self._metrics, admission=self._health)
+        router.decisions.bound(**explain_bounds(self._config))
+        parsers = self._parsers = ListedParsers(router, self._picker)
         endpoints.discovery = lambda: self._data.discovery
         self._status.health, self._status.available = self._health, self._health.counts
         self._status.polls, self._status.warnings = self._data.collection, lambda: self._data.warnings
@@ -178,16 +193,26 @@ class Host:
         with anyio.move_on_after(FIRST_SCAN_S):
             await depot.first_scans()
         await self.files.obey_lock(depot.world)
-        launcher = Launcher(self._in_force.of, depot.state, depot.interpreter_of, str(records.folder))
+        launcher = Launcher(
+            self._in_force.of, depot.state, depot.interpreter_of, str(records.folder), gives_way=self._supply.gives_way
+        )
         supervisor = self._start_plugins(depot, launcher, router, group)
         operations = self._operations(depot, launcher, router, supervisor)
+        dumps = StateDumps(supervisor.deployment, host_parts(self._data.store, router))
         admin = AdminServer(
-            operations, endpoints=endpoints, background=self._background, is_frozen=lambda: supervisor.is_frozen
+            operations,
+            endpoints=endpoints,
+            inspection=Inspection(lambda: router.decisions, dumps.dump, now=time.perf_counter, wall=wall_s),
+            background=self._background,
+            is_frozen=lambda: supervisor.is_frozen,
         )
         await self._data.run(group)
-        gateway = self._gateway(router)
+        group.start_soon(self._background.keep, "models", self._models.run)
+        gateway = self._gateway(router, parsers)
         try:
-            served = Served(gateway, admin, depot.state.root / self._config.listen.admin.path, supervisor, depot)
+            readiness = Readiness(supervisor.deployment.answering)
+            path = depot.state.root / self._config.listen.admin.path
+            served = Served(gateway, admin, path, supervisor, depot, readiness)
             await self._service.run(served, entry)
         finally:
             with anyio.CancelScope(shield=True):
@@ -226,7 +251,7 @@ class Host:
         )
         return Operations(supervisor, self._events, ports)
 
-    def _gateway(self, router: Router) -> Gateway:
+    def _gateway(self, router: Router, parsers: ListedParsers) -> Gateway:
         limits = self._config.limits
         return Gateway(
             router,
@@ -239,6 +264,10 @@ class Host:
             limits=GatewayLimits(
                 limits.header_bytes, limits.body_bytes, self._clients, first_byte_s=limits.first_byte_s
             ),
+            hearing=router,
+            parsing=parsers,
+            models=lambda: self._models.rules,
+            explain=header_of(router.explain, lambda: self._config.explain.header),
         )
 
     async def adopt(
@@ -255,22 +284,28 @@ class Host:
         is. Calls may overlap: the newest counts, and one that still waits for packages raises `ReplacedError`. `in_force`
         is called in the step in which it is. `directory` is what relative paths of `picker` are relative to, if that changed.
         """
-        supervisor, depot = self._supervisor, self._depot
+        supervisor, depot, parsers, router = self._supervisor, self._depot, self._parsers, self._router
         assert supervisor is not None, "reloads follow the start"
         assert depot is not None, "reloads follow the start"
+        assert parsers is not None, "reloads follow the start"
+        assert router is not None, "reloads follow the start"
         # One that cannot be read would keep `apply` from correcting it.
         self.files.read_lock(config.lock)
 
         def take() -> None:
             self._in_force.take(config)
             self._data.configure(config, prepared)
+            self._models.configure(models)
+            parsers.take(picker)
+            router.decisions.bound(**explain_bounds(config))
             in_force()
 
         # One after the other: who comes first is not to be the newest because its files were slow to read.
         async with self._preparing:
             prepared = await self._data.prepare(picker, directory)
+            models = await self._models.prepare(config.models.files)
         self._in_force.offer(config)
-        wanted = Wanted(picker, binding_options(config), config.types, binding_keys(config))
+        wanted = Wanted(picker, binding_options(config), config.types, binding_keys(config), allowance(config))
         try:
             await supervisor.adopt(wanted, in_force=take)
         except BaseException:
@@ -290,6 +325,16 @@ class Host:
         self._metrics.reload("unchanged")
 
     @property
+    def events(self) -> EventLog:
+        """What happens to plugins."""
+        return self._events
+
+    def declared(self, plugin: str) -> Mapping[str, TypeDeclaration]:
+        """What the version that is live declares of its types, by name; nothing where none is."""
+        live = self._supervisor.deployment.live(plugin) if self._supervisor is not None else None
+        return live.types if live is not None else {}
+
+    @property
     def background(self) -> Background:
         """For what runs beside this host."""
         return self._background
@@ -299,4 +344,5 @@ class Host:
         return self._status.render(self._service.not_ready(), self._known_problems())
 
     def _known_problems(self) -> tuple[Problem, ...]:
-        return (*self.files.problems, *self._standing, *self._data.problems, *self._background.problems())
+        problems = (*self._standing, *self._data.problems, *self._models.problems)
+        return (*self.files.problems, *problems, *self._background.problems())

@@ -17,8 +17,9 @@ import anyio
 import anyio.to_thread
 
 from hotbay.config.host_config import HostConfig
+from hotbay.config.source_config import Source as SourceEntry
 from hotbay.errors import HostError, InputError, Problem
-from hotbay.extend import load_extensions
+from hotbay.extend import Extensions, load_extensions
 from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics
 from hotbay.packages.environment import Environments
@@ -42,7 +43,7 @@ from hotbay.store.world.records import ManifestRef
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["CountedFetcher", "Depot", "platforms_of"]
+__all__ = ["CountedFetcher", "Depot", "Supply", "platforms_of"]
 
 USAGE_INTERVAL_S: Final = 30.0
 """How often the room that packages and environments take is measured if nothing changed: it looks at every file."""
@@ -54,6 +55,22 @@ COLLECT_INTERVAL_S: Final = 60.0
 HOLD_S: Final = 10.0
 """For fetches and builds to end when the state directory is given away: they are cancelled, and wait for the disk at most.
 What takes longer harms nobody: who goes on with it spares what is locked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """How a host comes by what plugins run from, where it is not as usual.
+
+    `environments` keeps folders to import from below one, `sources` makes those of a configuration; `gives_way`: the
+    process of a new version has the CPU that those that serve leave.
+    """
+
+    environments: Callable[[Path], Environments] = Environments
+    sources: Callable[[Sequence[SourceEntry], Extensions], Mapping[str, Source]] = make_sources
+    gives_way: bool = True
+
+
+USUAL: Final = Supply()
 
 
 class Depot:
@@ -71,6 +88,7 @@ class Depot:
         random: Callable[[], float],
         background: Background | None = None,
         warnings: Sequence[Problem] = (),
+        supply: Supply = USUAL,
     ) -> None:
         self.state = state
         self.warnings = tuple(warnings)
@@ -78,7 +96,7 @@ class Depot:
         self._background = background or Background()
         self.world = world
         self.store = BlobStore(state.root / "store")
-        self.environments = Environments(state.root / "environments")
+        self.environments = supply.environments(state.root / "environments")
         self.sources = sources
         self.usage: DiskUsage | None = None
         self._collecting = anyio.Lock()
@@ -123,9 +141,10 @@ class Depot:
         wall: Callable[[], float],
         random: Callable[[], float],
         background: Background | None = None,
+        supply: Supply = USUAL,
     ) -> Self:
         """Open the world and make the sources, of which none is looked at yet. Raises `HostError`."""
-        sources = make_sources(config.sources, load_extensions())
+        sources = supply.sources(config.sources, load_extensions())
         warnings: tuple[Problem, ...] = ()
         try:
             if config.world.engine == "memory":
@@ -138,6 +157,7 @@ class Depot:
             depot = cls(
                 config, state, world, sources,
                 now=now, wall=wall, random=random, background=background, warnings=warnings,
+                supply=supply,
             )  # fmt: skip
             await anyio.to_thread.run_sync(depot._sweep)
         except OSError as error:

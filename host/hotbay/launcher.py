@@ -21,7 +21,8 @@ LOGS_KEPT: Final = 4
 
 
 class Launcher:
-    """See the module. `config` is what holds for a routine at each call; `records` is the folder of process records."""
+    """See the module. `config` is what holds for a routine at each call; `records` is the folder of process records,
+    `gives_way` as in `StartOptions`."""
 
     def __init__(
         self,
@@ -29,11 +30,14 @@ class Launcher:
         state: StateDirectory,
         interpreter_of: Callable[[str], str],
         records: str,
+        *,
+        gives_way: bool = True,
     ) -> None:
         self._config = config
         self._state = state
         self._interpreter_of = interpreter_of
         self._records = records
+        self._gives_way = gives_way
         self._logs: dict[str, deque[LogSink]] = {}
 
     def spec(self, name: str, manifest: Manifest, site: Path, number: int) -> LaunchSpec:
@@ -65,6 +69,7 @@ class Launcher:
             configure_timeout_s=entry_of(config, name).ready_s,
             log_level=config.logging.level,
             seed=random.SystemRandom().getrandbits(63),
+            gives_way=self._gives_way,
         )
 
     def log(self, name: str, label: str, rev: int) -> LogSink:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -27,11 +28,17 @@ from hotbay.handover.successor import Successor
 from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics
 from hotbay.passing import PassingOn
+from hotbay.rollout.readiness import Readiness
 from hotbay.rollout.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["Entry", "Served", "Service", "Serving"]
+
+START_PATIENCE_S: Final = 1.0
+"""How long a start waits for plugins to say that they are ready; who do not, are named by `/readyz` from then on."""
+TAKE_OVER_PATIENCE_S: Final = 30.0
+"""The same while another host goes on serving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class Served:
     admin_path: Path
     supervisor: Supervisor
     depot: Depot
+    readiness: Readiness
 
 
 class Service:
@@ -123,7 +131,9 @@ class Service:
     ) -> None:
         depot, predecessor = served.depot, entry.predecessor
         with starting:
-            await self._become_ready(served.supervisor)
+            patience_s = START_PATIENCE_S if predecessor is None else TAKE_OVER_PATIENCE_S
+            await self._become_ready(served.supervisor, served.readiness, patience_s)
+            group.start_soon(self._background.keep, "readiness", served.readiness.run)
             collecting = partial(depot.keep_small, served.supervisor.in_use)
             group.start_soon(self._background.keep, "collection", collecting)
             if predecessor is not None:
@@ -160,13 +170,15 @@ class Service:
                 hint="stop what uses the address, or set listen.http to another one",
             ) from error
 
-    async def _become_ready(self, supervisor: Supervisor) -> None:
+    async def _become_ready(self, supervisor: Supervisor, readiness: Readiness, patience_s: float) -> None:
         """Be ready when every plugin had its first attempt: what does not run then is degraded, and named."""
         await supervisor.first_attempts()
         await supervisor.complete()
         self._reasons = lambda: self._data.discovery.not_ready
         await self._data.ready()
-        self._reasons = lambda: ()
+        self._reasons = lambda: ("plugins are asked whether they are ready", *readiness.reasons)
+        await readiness.settle(patience_s)
+        self._reasons = lambda: readiness.reasons
         missing = [row for row in supervisor.rows if row.live_pid is None]
         for row in missing:
             code, message = (row.last_error.code, row.last_error.message) if row.last_error else ("", "")

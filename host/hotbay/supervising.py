@@ -22,14 +22,15 @@ from hotbay.observe.background import Background
 from hotbay.observe.metrics import Metrics
 from hotbay.process.leftovers import HostRecords
 from hotbay.rollout.catalog import Catalog
-from hotbay.rollout.deployment import Deployment, resolve
+from hotbay.rollout.deployment import Deployment
 from hotbay.rollout.events import EventLog
+from hotbay.rollout.resolution import resolve
 from hotbay.rollout.services import Occurrence, Services
 from hotbay.rollout.supervisor import Supervisor
 from hotbay.rpc.host_calls import HostCall
 from hotbay.scheduling.router import Router
 from hotbay.store.state_dir import unusable
-from hotbay.wishes import binding_keys, binding_options, plugin_settings, trial_policies
+from hotbay.wishes import allowance, binding_keys, binding_options, plugin_settings, trial_policies
 
 __all__ = ["PluginParts", "make_supervisor", "open_records"]
 
@@ -66,6 +67,7 @@ def make_supervisor(parts: PluginParts, picker: PickerConfig, group: anyio.abc.T
         keys=binding_keys(config),
         unusable=depot.problems(),
         asked=depot.sources,
+        allowance=allowance(config),
     )
     deployment = Deployment(router, scheduling, index)
     parts.kinds.bind(deployment, router)

@@ -6,13 +6,23 @@ from hotbay.config.host_config import HostConfig, PackageEntry
 from hotbay.datalayer.health.state import HealthLimits
 from hotbay.rollout.backoff import BackoffPolicy
 from hotbay.rollout.facts import PluginSettings, plugin_of
+from hotbay.rollout.resolution import Allowance
 from hotbay.rollout.selection import Pin
 from hotbay.rollout.services import TrialPolicies
 from hotbay.rollout.state import Rules
 from hotbay.rollout.verdicts import CanaryPolicy, GuardPolicy, ShadowPolicy
 from hotbay.scheduling.binding import BindingOptions, Policy
 
-__all__ = ["binding_keys", "binding_options", "ejection_limits", "entry_of", "plugin_settings", "trial_policies"]
+__all__ = [
+    "allowance",
+    "binding_keys",
+    "binding_options",
+    "ejection_limits",
+    "entry_of",
+    "explain_bounds",
+    "plugin_settings",
+    "trial_policies",
+]
 
 
 def entry_of(config: HostConfig, name: str) -> PackageEntry:
@@ -80,6 +90,11 @@ def binding_options(config: HostConfig) -> dict[str, BindingOptions]:
     }
 
 
+def allowance(config: HostConfig) -> Allowance:
+    """What of a scheduling configuration the rest of the host's decides."""
+    return Allowance(config.scheduling.allow_experimental, has_objectives=bool(config.models.files))
+
+
 def binding_keys(config: HostConfig) -> Mapping[str, str]:
     """Which refs have an instance of their own, by ref name."""
     return {name: binding.key for name, binding in config.bindings.items() if binding.key}
@@ -104,3 +119,8 @@ def ejection_limits(config: HostConfig) -> HealthLimits | None:
         silent_s=eject.silent_s,
         silent_whole_s=eject.silent_whole_s,
     )
+
+
+def explain_bounds(config: HostConfig) -> dict[str, int]:
+    """How many decisions are kept, and of how many bytes."""
+    return {"max_count": config.explain.keep, "max_bytes": config.explain.max_bytes}

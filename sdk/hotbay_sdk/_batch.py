@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hotbay_sdk._areas import Area
+    from hotbay_sdk._plugin import Scope
     from hotbay_sdk._tables import HeldTables
     from hotbay_sdk.protocol.values import Value
 
@@ -32,7 +33,7 @@ class HeldView:
     tables that a call brought last.
     """
 
-    __slots__ = ("_by_type", "columns", "epoch", "ids", "live", "membership", "rows", "shared", "tables")
+    __slots__ = ("_by_scope", "columns", "epoch", "ids", "live", "membership", "rows", "shared", "tables")
 
     def __init__(
         self,
@@ -52,19 +53,19 @@ class HeldView:
         self.columns = columns
         self.shared = shared
         self.tables = tables
-        self._by_type: dict[str, Columns] = {}
+        self._by_scope: dict[Scope, Columns] = {}
 
     def columns_of(self, instance: Instance) -> Columns:
-        """What an instance's type may read; UNAVAILABLE when the host has to send the columns or side tables again."""
-        spec = instance.spec
-        columns = self._by_type.get(spec.name)
+        """What an instance may read; UNAVAILABLE when the host has to send the columns or side tables again."""
+        scope = instance.scope
+        columns = self._by_scope.get(scope)
         if columns is None:
-            if self.columns is None and any(map(is_column_read, spec.reads)):
+            if self.columns is None and any(map(is_column_read, scope.reads)):
                 raise _not_held("columns", f"epoch {self.epoch}")
-            if spec.tables and (self.tables is None or not self.tables.has(spec.tables)):
+            if scope.tables and (self.tables is None or not self.tables.has(scope.tables)):
                 raise _not_held("tables", f"epoch {self.epoch}")
-            columns = Columns(self.columns or {}, self.rows, spec.reads, spec.name, self.tables)
-            self._by_type[spec.name] = columns
+            columns = Columns(self.columns or {}, self.rows, scope.reads, scope.type_name, self.tables)
+            self._by_scope[scope] = columns
         return columns
 
 
@@ -86,7 +87,7 @@ def take_view(
         return current
     ids: Sequence[str]
     if sent_ids is not None:
-        ids, live = sent_ids, _bits.from_flags(bytes(map(bool, sent_ids)))
+        ids, live = tuple(sent_ids), _bits.from_flags(bytes(map(bool, sent_ids)))
     elif known is not None:
         ids, live = known.ids, known.live
     else:
@@ -101,8 +102,8 @@ def take_view(
         shared = _copies(epoch, rows, places, shared, areas or NO_AREAS, reads)
         for _, _, copied in shared.values():
             columns.update(copied)
-    if current is not None and current.columns and columns is not None:
-        columns = {**current.columns, **columns}
+    if current is not None and current.columns is not None:
+        columns = {**current.columns, **(columns or {})}
     return HeldView(epoch, membership, ids, live, columns, shared, tables)
 
 
@@ -166,7 +167,7 @@ class Batch:
         self.size = requests.size
         self.masks = masks
         self._flags: dict[int, bytes] = {}
-        self._data: dict[str, DataColumns] = {}
+        self._data: dict[Scope, DataColumns] = {}
 
     def flags(self, index: int) -> bytes:
         """Candidates of one request, one byte per row."""
@@ -193,17 +194,19 @@ class Batch:
 
     def requests(self, instance: Instance) -> list[Request]:
         """The requests of one instance."""
-        spec = instance.spec
-        fields = Fields(self._requests.fields, self.size, spec.reads, spec.name, block_tokens=instance.block_tokens)
+        scope = instance.scope
+        fields = Fields(
+            self._requests.fields, self.size, scope.reads, scope.type_name, block_tokens=instance.facts.block_tokens
+        )
         data = self._data_of(instance)
         return [Request(fields, data, index) for index in range(self.size)]
 
     def _data_of(self, instance: Instance) -> DataColumns:
-        spec = instance.spec
-        data = self._data.get(spec.name)
+        scope = instance.scope
+        data = self._data.get(scope)
         if data is None:
-            data = DataColumns(self._requests.data, self.size, self.view.rows, spec.consumes, spec.name)
-            self._data[spec.name] = data
+            data = DataColumns(self._requests.data, self.size, self.view.rows, scope.consumes, scope.type_name)
+            self._data[scope] = data
         return data
 
 
@@ -213,6 +216,9 @@ def read_requests(value: Value) -> Requests:
     for name, column in requests.fields.items():
         if len(column) != requests.size:
             raise refused(f"field {name} has {len(column)} values for {requests.size} requests")
+    for name, texts in requests.data.items():
+        if isinstance(texts, list) and len(texts) != requests.size:
+            raise refused(f"column {name} has {len(texts)} texts for {requests.size} requests")
     return requests
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hotbay_sdk._workers import WorkerPool
     from hotbay_sdk.protocol.events import Event
 
-_HOT = frozenset(method for method, spec in METHODS.items() if spec.link is Link.CALL and not spec.one_way)
+_HOT = frozenset(method for method, spec in METHODS.items() if spec.link is Link.CALL and spec.answered)
 READ_BYTES = 64 * 1024
 """One read; the allocator keeps blocks below 128 KiB, so that a read costs no page faults."""
 

@@ -13,12 +13,13 @@ from hotbay_sdk.protocol.calls import (
     PROMPT_HASHES,
     REQUEST_SCOPE,
     SIDE_TABLES,
+    TEXT_SCOPE,
     is_column_read,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hotbay_sdk._tables import HeldTables, Table
     from hotbay_sdk.protocol.values import Value
@@ -112,12 +113,17 @@ class Fields(dict[str, "list[Value]"]):
 
 
 class DataColumns(dict[str, "memoryview[float]"]):
-    """The data columns that one type consumes: shape (B, E) where they go by row, (B,) by request."""
+    """The data columns that one type consumes: shape (B, E) where they go by row, (B,) by request; `texts` has those of texts."""
 
     __slots__ = ("_declared", "_raw", "_rows", "_size", "_type_name")
 
     def __init__(
-        self, raw: Mapping[str, bytes], size: int, rows: int, declared: frozenset[str], type_name: str
+        self,
+        raw: Mapping[str, bytes | list[str | None]],
+        size: int,
+        rows: int,
+        declared: frozenset[str],
+        type_name: str,
     ) -> None:
         super().__init__()
         self._raw = raw
@@ -131,10 +137,24 @@ class DataColumns(dict[str, "memoryview[float]"]):
         if name not in self._declared:
             raise UndeclaredReadError(name, self._type_name, "consumes")
         raw = self._raw.get(name + REQUEST_SCOPE)
-        if raw is not None:
+        if isinstance(raw, bytes):
             column = memoryview(raw).cast("f")
+        elif name + TEXT_SCOPE in self._raw:
+            raise ValueError(f"{name} is a column of texts: read it with Request.text")
         else:
-            raw = self._raw.get(name) or _UNKNOWN["f"] * (self._size * (self._rows or 1))
-            column = memoryview(raw).cast("f", (self._size, self._rows or 1))
+            whole = self._raw.get(name) or _UNKNOWN["f"] * (self._size * (self._rows or 1))
+            assert isinstance(whole, bytes), "numbers by row cross as bytes"
+            column = memoryview(whole).cast("f", (self._size, self._rows or 1))
         self[name] = column
         return column
+
+    def texts(self, name: str) -> Sequence[str | None]:
+        """A consumed column of texts; one that no producer made is None everywhere."""
+        if name not in self._declared:
+            raise UndeclaredReadError(name, self._type_name, "consumes")
+        raw = self._raw.get(name + TEXT_SCOPE)
+        if isinstance(raw, list):
+            return raw
+        if name in self._raw or name + REQUEST_SCOPE in self._raw:
+            raise ValueError(f"{name} is a column of numbers: read it with data")
+        return (None,) * self._size

@@ -10,15 +10,16 @@ from __future__ import annotations
 import sys
 
 from hotbay_sdk import _lazy
-from hotbay_sdk._errors import HostCallError, describe
+from hotbay_sdk._errors import HostCallError, ParameterError, describe
 from hotbay_sdk.protocol.messages import ErrorCode, Method
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
     from random import Random
     from socket import socket as Socket
+    from typing import Any
 
     from hotbay_sdk.protocol.values import Value
 
@@ -114,10 +115,17 @@ class Context:
         logger: lines for the plugin's log, with %-style arguments.
     """
 
-    __slots__ = ("_host", "_random", "_seed", "logger", "name", "type")
+    __slots__ = ("_beside", "_host", "_random", "_seed", "logger", "name", "type")
 
     def __init__(
-        self, name: str, type_name: str, *, seed: int = 0, log_level: str = "info", host: Host | None = None
+        self,
+        name: str,
+        type_name: str,
+        *,
+        seed: int = 0,
+        log_level: str = "info",
+        host: Host | None = None,
+        beside: Callable[[str], object] | None = None,
     ) -> None:
         self.name = name
         self.type = type_name
@@ -125,6 +133,25 @@ class Context:
         self._seed = seed
         self._random: Random | None = None
         self._host = NO_HOST if host is None else host
+        self._beside = beside
+
+    def plugin(self, name: str, path: str = "") -> Any:
+        """Another instance of the same package, which the host made before this one.
+
+        The operator's configuration names it in a parameter, and the package's `pyproject.toml` says in `refs` which one, so
+        that the host makes it first. Both live and end in this process; who keeps it gets a new one when either is made anew.
+
+        Args:
+            name: its ref's name.
+            path: the parameter that names it, for the operator.
+
+        Raises:
+            ParameterError: there is none of that name.
+        """
+        found = None if self._beside is None else self._beside(name)
+        if found is None:
+            raise ParameterError(path, f"there is no plugin {name!r} of this package, or it is not made yet")
+        return found
 
     @property
     def random(self) -> Random:

@@ -138,7 +138,7 @@ class ControlServer:
     def _begin(self, event: CallReceived) -> None:
         if event.meta.method == Method.IMPORT_STATE:
             self._states[event.stream] = bytearray()
-        elif event.meta.method == Method.DUMP_STATE:
+        elif event.meta.method == Method.DUMP_STATE and not event.args:
             _lazy.dump_stacks(LOG_DESCRIPTOR)
             beside = self._data.table() if self._data is not None else []
             table = {"calls": [*self._calls.table(), *beside], "in_flight": self._calls.in_flight}
@@ -192,6 +192,8 @@ class ControlServer:
             if not isinstance(result, CallError):
                 self._host.send(lambda: self._end(stream))
             return result
+        if event.meta.method == Method.DUMP_STATE:
+            return self._dispatcher.control_call(event.meta.method, event.args, left_s)
         return self._dispatcher.control_call(event.meta.method, event.args)
 
     def _send_data(self, stream: int, data: bytes, deadline: float) -> None:

@@ -10,8 +10,8 @@ import struct
 from _thread import get_ident
 from collections.abc import Iterable
 
+from hotbay_sdk._data_points import DiscoveryNotifier, ObjectNotifier
 from hotbay_sdk._errors import Failed, attempt, fault_of
-from hotbay_sdk._points import DiscoveryNotifier, ObjectNotifier
 from hotbay_sdk.protocol.messages import PIECE_BYTES, CallError, ErrorCode, Executed
 from hotbay_sdk.protocol.values import Encoder
 

@@ -12,17 +12,27 @@ from _queue import SimpleQueue
 from _thread import allocate_lock, get_ident
 from time import monotonic
 
-from hotbay_sdk import _lazy, _results, _steps
-from hotbay_sdk._batch import NO_VIEW, Batch, HeldView, read_masks, read_requests, take_view
+from hotbay_sdk import _lazy, _steps
+from hotbay_sdk._batch import Batch, HeldView, read_masks, read_requests, take_view
 from hotbay_sdk._context import NO_HOST
 from hotbay_sdk._errors import CallFailedError, Failed, attempt, fault_of
 from hotbay_sdk._instances import Instance, Instances, refused
-from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, REQUEST_SCOPE
-from hotbay_sdk.protocol.messages import DATA_METHODS, CallError, ErrorCode, Executed, MalformedMessageError, Method
+from hotbay_sdk._points import DATA_POINTS
+from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, wire_column
+from hotbay_sdk.protocol.messages import (
+    DATA_METHODS,
+    REQUEST_METHODS,
+    CallError,
+    ErrorCode,
+    Executed,
+    MalformedMessageError,
+    Method,
+)
 from hotbay_sdk.protocol.values import ValueRefusedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Callable, Sequence
 
     from hotbay_sdk._areas import Areas
@@ -35,8 +45,15 @@ if TYPE_CHECKING:
     from hotbay_sdk.protocol.values import Value
 
 _POINT_NAMES = {POINT_FILTER: "filter", POINT_SCORE: "score"}
+_ORDINARY = frozenset({"filter", "score", "pick", "produce", *DATA_POINTS})
+"""Points whose calls need no module that is imported later, or one that is imported by itself."""
 _CONTROL_TIMEOUT_S = 30.0
-_WITH_VIEW = frozenset({Method.RUN, Method.PICK, Method.PRODUCE, Method.PRE_REQUEST})
+_WITH_VIEW = frozenset(
+    {
+        *(Method.RUN, Method.PICK, Method.PRODUCE, Method.PROFILE_PICK, Method.PROFILE_PROCESS),
+        *(Method.SCREEN, Method.ADMIT, Method.PRE_REQUEST, Method.SATURATION),
+    }
+)
 """Methods whose second argument is a view."""
 
 
@@ -60,9 +77,6 @@ class Dispatcher:
             Method.RUN: self._run,
             Method.PICK: self._pick,
             Method.PRODUCE: self._produce,
-            Method.PROFILE_PICK: self._profile_pick,
-            Method.PROFILE_PROCESS: self._profile_process,
-            Method.PRE_REQUEST: self._pre_request,
             Method.CONFIGURE: self._configure,
             Method.CHECK_READY: self._check_ready,
         }
@@ -117,9 +131,22 @@ class Dispatcher:
         """The same, in a thread whose own call waits for its host."""
         return self._answer(method, args, timeout_s)
 
-    def control_call(self, method: int, args: Sequence[Value]) -> object:
-        """The result of `configure` or `check_ready`, or a `CallError`; one thread at a time."""
-        return self._answer(method, args, _CONTROL_TIMEOUT_S)
+    def control_call(self, method: int, args: Sequence[Value], timeout_s: float = _CONTROL_TIMEOUT_S) -> object:
+        """The result of `configure`, `check_ready` or `dump_state`, or a `CallError`; one thread at a time."""
+        return self._answer(method, args, timeout_s)
+
+    @property
+    def guard(self) -> LockType:
+        """Held while a hot call of a type that takes one at a time may run."""
+        return self._running
+
+    def known(self, handle: Value) -> Instance | None:
+        """The instance of a handle, None if there is none."""
+        return self._instances.known(handle)
+
+    def find(self, handle: object, point: str) -> Instance:
+        """The instance of a handle, if it answers a point; raises `CallFailedError`."""
+        return self._instances.find(handle, point)
 
     def export_state(self, args: Sequence[Value], send: Callable[[bytes], None], timeout_s: float) -> object:
         """Give the state of all refs to `send`; their outcomes, or a `CallError`. In the thread of control calls.
@@ -153,7 +180,7 @@ class Dispatcher:
         """The instance whose method of `point` is to run; `run` is cancelled when the instance is closed."""
         try:
             (handle,) = arguments_of(args, 1)
-            instance = self._instances.find(handle, point)
+            instance = self.find(handle, point)
         except CallFailedError as failure:
             return failure.error
         instance.runs.append(run)
@@ -191,9 +218,7 @@ class Dispatcher:
             self._runner = None
 
     def _answer(self, method: int, args: Sequence[Value], timeout_s: float | None) -> object:
-        if method in DATA_METHODS and method not in self._handlers:
-            self._handlers |= _lazy.data_handlers(self._instances.find, self._call_of)
-        handler = self._handlers.get(method)
+        handler = self._handlers.get(method) or self._later_handler(method)
         if handler is None:
             return refused(f"method {method} is unknown to this SDK").error
         try:
@@ -203,13 +228,21 @@ class Dispatcher:
         except MalformedMessageError as error:
             return refused(str(error)).error
 
+    def _later_handler(self, method: int) -> Callable[[Sequence[Value], float | None], object] | None:
+        """What answers a method that few processes are asked for."""
+        if method in DATA_METHODS:
+            self._handlers |= _lazy.data_handlers(self.find, self.call_of)
+        elif method in REQUEST_METHODS:
+            self._handlers |= _lazy.request_handlers(self)
+        return self._handlers.get(method)
+
     # -- hot calls -------------------------------------------------------------------------------
 
     def _run(self, args: Sequence[Value], timeout_s: float | None) -> object:
         where = args[4] if len(args) == 5 else None
         steps, view, candidates, requests = arguments_of(args if where is None else args[:4], 4)
-        chosen = [self._step(step) for step in _list(steps, "steps")]
-        batch = self._batch(view, candidates, requests)
+        chosen = [self._step(step) for step in list_of(steps, "steps")]
+        batch = self.batch_of(view, candidates, requests)
         idle = batch.size == 0 or batch.view.rows == 0
         errors = _steps.StepErrors(batch.size)
         scores: list[bytes] = []
@@ -219,60 +252,36 @@ class Dispatcher:
                 rows = (
                     [blank] * batch.size
                     if idle
-                    else _steps.score(self._call_of(instance, timeout_s), batch, errors, index)
+                    else _steps.score(self.call_of(instance, timeout_s), batch, errors, index)
                 )
                 scores.extend(rows)
             elif not idle:
-                _steps.keep(self._call_of(instance, timeout_s), batch, errors, index)
+                _steps.keep(self.call_of(instance, timeout_s), batch, errors, index)
         bits = batch.packed_masks() if any(point == POINT_FILTER for point, _ in chosen) else None
         written = None if where is None or self._areas is None else self._areas.write(where, scores)
         return [bits, b"".join(scores) if written is None else written, errors.to_wire()]
 
     def _pick(self, args: Sequence[Value], timeout_s: float | None) -> object:
         handle, view, candidates, totals, requests, n = arguments_of(args, 6)
-        instance = self._instances.find(handle, "pick")
-        batch = self._batch(view, candidates, requests)
+        instance = self.find(handle, "pick")
+        batch = self.batch_of(view, candidates, requests)
         if not isinstance(totals, bytes) or len(totals) != 4 * batch.size * batch.view.rows:
             raise refused("totals are B x E float32")
         if type(n) is not int:
             raise refused("n is a whole number")
         errors = _steps.StepErrors(batch.size)
-        rows = _steps.pick(self._call_of(instance, timeout_s), batch, errors, totals=totals, n=max(1, n))
+        rows = _steps.pick(self.call_of(instance, timeout_s), batch, errors, totals=totals, n=max(1, n))
         return [rows, errors.to_wire()]
 
     def _produce(self, args: Sequence[Value], timeout_s: float | None) -> object:
         handle, view, candidates, requests = arguments_of(args, 4)
-        instance = self._instances.find(handle, "produce")
-        batch = self._batch(view, candidates, requests)
+        instance = self.find(handle, "produce")
+        batch = self.batch_of(view, candidates, requests)
         errors = _steps.StepErrors(batch.size)
-        data = _steps.produce(self._call_of(instance, timeout_s), batch, errors)
+        data = _steps.produce(self.call_of(instance, timeout_s), batch, errors)
         scopes = instance.spec.produces
-        named = {name if scopes[name] == "row" else name + REQUEST_SCOPE: column for name, column in data.items()}
+        named = {wire_column(name, scopes[name]): column for name, column in data.items()}
         return [named, errors.to_wire()]
-
-    def _profile_pick(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, requests, profiles, results = arguments_of(args, 4)
-        instance = self._instances.find(handle, "profile_handler")
-        request = Batch(NO_VIEW, read_requests(requests), []).requests(instance)[0]
-        outcome = self._call_of(instance, timeout_s).one("pick", request, profiles, results)
-        return _names(outcome_of(instance, outcome))
-
-    def _profile_process(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, requests, results = arguments_of(args, 3)
-        instance = self._instances.find(handle, "profile_handler")
-        request = Batch(NO_VIEW, read_requests(requests), []).requests(instance)[0]
-        outcome = self._call_of(instance, timeout_s).one("process", request, results)
-        return _processed(outcome_of(instance, outcome))
-
-    def _pre_request(self, args: Sequence[Value], timeout_s: float | None) -> object:
-        handle, view, requests, targets = arguments_of(args, 4)
-        instance = self._instances.find(handle, "pre_request")
-        batch = self._batch(view, None, requests)
-        listed = _list(targets, "targets")
-        if len(listed) != batch.size:
-            raise refused("targets are one list of ids for each request")
-        _steps.pre_request(self._call_of(instance, timeout_s), batch, listed)
-        return None
 
     def _step(self, step: Value) -> tuple[int, Instance]:
         if not isinstance(step, list) or len(step) != 2 or step[0] not in _POINT_NAMES:
@@ -281,16 +290,22 @@ class Dispatcher:
         assert isinstance(point, int)
         return point, self._instances.find(step[1], _POINT_NAMES[point])
 
-    def _batch(self, view: Value | HeldView, candidates: Value, requests: Value) -> Batch:
+    def batch_of(self, view: Value | HeldView, candidates: Value, requests: Value) -> Batch:
+        """The arguments of a call as views for authors; raises `CallFailedError` where they cannot be read."""
         columns = read_requests(requests)
-        held = view if isinstance(view, HeldView) else self._take_view(view)
+        held = self.view_of(view)
         return Batch(held, columns, read_masks(candidates, held, columns.size))
+
+    def view_of(self, view: Value | HeldView) -> HeldView:
+        """The view of a call."""
+        return view if isinstance(view, HeldView) else self._take_view(view)
 
     def _take_view(self, value: Value) -> HeldView:
         self._held = held = take_view(value, self._held, self._areas, self._reads)
         return held
 
-    def _call_of(self, instance: Instance, timeout_s: float | None) -> _steps.AuthorCalls:
+    def call_of(self, instance: Instance, timeout_s: float | None) -> _steps.AuthorCalls:
+        """What calls methods of an instance."""
         if self._runner is None and instance.spec.async_methods:
             self._runner = _lazy.async_runner(self._host)
         return _steps.AuthorCalls(instance, self._runner, timeout_s)
@@ -301,18 +316,21 @@ class Dispatcher:
         (wanted,) = arguments_of(args, 1)
         if not isinstance(wanted, dict):
             raise refused("configure takes {create, drop}")
-        create = _list(wanted.get("create", []), "create")
-        drop = _list(wanted.get("drop", []), "drop")
+        create = list_of(wanted.get("create", []), "create")
+        drop = list_of(wanted.get("drop", []), "drop")
         result, done = self._instances.configure(create, drop, settled=self._settle)
         self._close(done)
         return result
 
     def _settle(self) -> None:
         """Wait for the hot calls that may still use the old table; start what the new one needs."""
-        self._reads = frozenset(name for instance in self._instances.all() for name in instance.spec.reads)
+        self._reads = frozenset(name for instance in self._instances.all() for name in instance.scope.reads)
+        if any(not _ORDINARY.issuperset(instance.spec.methods) for instance in self._instances.all()):
+            # Now, and not in the first call, whose deadline is short.
+            self._later_handler(Method.PRE_REQUEST)
         with self._running:
             for instance in self._instances.all():
-                self._call_of(instance, None)
+                self.call_of(instance, None)
         self._left = SimpleQueue()
         inside = dict(self._inside)
         while any(self._inside.get(thread) is call for thread, call in inside.items()):
@@ -323,7 +341,7 @@ class Dispatcher:
         waiting: list[str] = []
         for instance in self._instances.all():
             if hasattr(instance.object, "check_ready"):
-                outcome = self._call_of(instance, timeout_s).one("check_ready")
+                outcome = self.call_of(instance, timeout_s).one("check_ready")
                 if isinstance(outcome, Failed):
                     instance.context.logger.fault(outcome.fault)
                 if isinstance(outcome, Failed) or not outcome:
@@ -335,7 +353,7 @@ class Dispatcher:
             for run in instance.runs:
                 run.cancel()
             if hasattr(instance.object, "close"):
-                outcome = self._call_of(instance, _CONTROL_TIMEOUT_S).one("close")
+                outcome = self.call_of(instance, _CONTROL_TIMEOUT_S).one("close")
                 if isinstance(outcome, Failed):
                     instance.context.logger.fault(outcome.fault)
 
@@ -347,7 +365,8 @@ def arguments_of(args: Sequence[Value], count: int) -> Sequence[Value]:
     return args
 
 
-def _list(value: Value, what: str) -> list[Value]:
+def list_of(value: Value, what: str) -> list[Value]:
+    """An argument that is a list; raises `CallFailedError`."""
     if not isinstance(value, list):
         raise refused(f"{what} is a list")
     return value
@@ -367,14 +386,6 @@ def checked(check: Callable[..., object], *arguments: object) -> object:
     if isinstance(outcome, Failed):
         raise CallFailedError(fault_of(outcome.fault))
     return outcome
-
-
-def _names(value: object) -> object:
-    return checked(_results.names, value, "pick")
-
-
-def _processed(value: object) -> object:
-    return checked(_results.processed, value)
 
 
 def answer(connection: Connection, stream: int, result: object) -> bytes:

@@ -1,15 +1,34 @@
-"""What a test says of endpoints, as the view of a call: declared columns and side tables, and nothing else."""
+"""What a test says of endpoints and requests, as arguments of a call: what is declared, and nothing else."""
 
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from hotbay_sdk._plugin import PluginType
-from hotbay_sdk.protocol.calls import SIDE_TABLES, is_column_read, written_column
+from hotbay_sdk._plugin import Scope
+from hotbay_sdk.protocol.calls import (
+    HEADER_READ,
+    PROMPT_HASHES,
+    REQUEST_ATTRIBUTE_READ,
+    REQUEST_FIELDS,
+    SIDE_TABLES,
+    declared_column,
+    is_column_read,
+    is_request_read,
+    written_column,
+)
 from hotbay_sdk.protocol.tables import LABELS, ROLE, ROLE_LABEL, RowValue, encode_table
 
-__all__ = ["EndpointFigures", "view_of"]
+__all__ = ["DataFigures", "EndpointFigures", "RequestFields", "requests_of", "view_of"]
+
+RequestFields: TypeAlias = Mapping[str, object]
+"""Field → value; `model` is short for `request.model`. `headers` is a map of lower-case names, `attributes` one of what processors
+of request headers set, `prompt_hashes` a list of integers."""
+
+DataFigures: TypeAlias = Mapping[str, Sequence[float] | Sequence[str | None]]
+"""Consumed column → B·E numbers; B numbers under `NAME/request`, B texts under `NAME/text`."""
+
+DEADLINE_S = 10.0
 
 EndpointFigures: TypeAlias = Mapping[str, Mapping[str, float | str | Mapping[str, str] | Mapping[str, int]]]
 """Endpoint id → column or side table → value; `waiting` is short for `endpoint.waiting`. What is left out is unknown, but
@@ -17,23 +36,23 @@ labels, which are empty, and `role`, which is the label's. An attribute, `attrib
 declares, and of float32 where none makes it."""
 
 
-def view_of(epoch: int, endpoints: EndpointFigures, spec: PluginType, kinds: Mapping[str, str]) -> list[object]:
-    """The view of a call to one type; `kinds` are those of its package's attributes.
+def view_of(epoch: int, endpoints: EndpointFigures, scope: Scope, kinds: Mapping[str, str]) -> list[object]:
+    """The view of a call to one instance; `kinds` are those of its package's attributes.
 
     Raises ValueError for what is no value of its column or table.
     """
     columns: dict[str, bytes] = {}
-    for column in filter(is_column_read, spec.reads):
+    for column in filter(is_column_read, scope.reads):
         given = [_figure(i, column, _given(figures, column)) for i, figures in endpoints.items()]
         written = written_column(column, given, kinds)
         if written is not None:
             columns[written[0]] = _packed(column, written[1], endpoints, given)
     view: list[object] = [epoch, len(endpoints), epoch, list(endpoints), columns]
-    if not spec.tables:
+    if not scope.tables:
         return view
     tables = {
         name: encode_table(name, [_row_value(i, name, figures) for i, figures in endpoints.items()])
-        for name in sorted(spec.tables)
+        for name in sorted(scope.tables)
     }
     return [*view, None, [epoch, tables]]
 
@@ -69,3 +88,37 @@ def _packed(column: str, code: str, ids: Iterable[str], figures: Sequence[float 
                 raise ValueError(f"{endpoint_id}: {column} is a whole number of 64 bits, found {figure}")
         return array("q", [-1 if figure is None else int(figure) for figure in figures]).tobytes()
     return array("f", [math.nan if figure is None else figure for figure in figures]).tobytes()
+
+
+def requests_of(
+    requests: Sequence[RequestFields], data: DataFigures | None, scope: Scope, block_tokens: int | None
+) -> list[object]:
+    """The batch of a call to one instance. Raises ValueError for what is no field of a request."""
+    for request in requests:
+        for name in request:
+            if (
+                name not in ("headers", "attributes")
+                and f"request.{name.removeprefix('request.')}" not in REQUEST_FIELDS
+            ):
+                raise ValueError(f"{name} is no field of a request")
+    fields: dict[str, list[object]] = {}
+    for name in filter(is_request_read, scope.reads):
+        wire_name = f"{name}/{block_tokens}" if name == PROMPT_HASHES else name
+        fields[wire_name] = [_field(request, name) for request in requests]
+    sent: dict[str, object] = {}
+    for name, values in (data or {}).items():
+        declared, kind = declared_column(name)
+        if declared in scope.consumes:
+            sent[name] = list(values) if kind == "text" else array("f", values).tobytes()  # type: ignore[type-var]  # numbers
+    return [len(requests), [int(DEADLINE_S * 1e6)] * len(requests), None, fields, sent]
+
+
+def _field(request: RequestFields, name: str) -> object:
+    for prefix, key in ((HEADER_READ, "headers"), (REQUEST_ATTRIBUTE_READ, "attributes")):
+        if name.startswith(prefix):
+            values = request.get(key)
+            return values.get(name[len(prefix) : -1]) if isinstance(values, Mapping) else None
+    value = request.get(name.removeprefix("request."), request.get(name))
+    if name == PROMPT_HASHES and isinstance(value, (list, tuple)):
+        return array("Q", value).tobytes()
+    return value

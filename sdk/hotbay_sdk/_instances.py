@@ -9,7 +9,8 @@ from __future__ import annotations
 from hotbay_sdk import _lazy
 from hotbay_sdk._context import Context
 from hotbay_sdk._errors import CallFailedError, ParameterError, describe
-from hotbay_sdk._plugin import Plugin
+from hotbay_sdk._plugin import Plugin, Scope
+from hotbay_sdk.protocol.calls import InstanceFacts
 from hotbay_sdk.protocol.messages import CallError, ErrorCode, Executed
 
 TYPE_CHECKING = False
@@ -24,17 +25,25 @@ if TYPE_CHECKING:
 class Instance:
     """One plugin ref, made.
 
-    `state` says what became of its predecessor's, where one was given; `runs` are the calls that go on until it is closed,
+    `facts`: what it says of itself; `scope`: what it may read. `state` says what became of its predecessor's, where one was given; `runs` are the calls that go on until it is closed,
     of which the first of each method has its turn.
     """
 
-    __slots__ = ("block_tokens", "context", "object", "runs", "spec", "state")
+    __slots__ = ("context", "facts", "object", "runs", "scope", "spec", "state")
 
-    def __init__(self, spec: PluginType, context: Context, made: object, block_tokens: int | None) -> None:
+    def __init__(self, spec: PluginType, context: Context, made: object, facts: InstanceFacts) -> None:
         self.spec = spec
         self.context = context
         self.object = made
-        self.block_tokens = block_tokens
+        self.facts = facts
+        # That of the type is shared by all instances that say nothing more.
+        self.scope = spec.scope
+        if facts.reads or facts.consumes or facts.optional:
+            reads, consumes = (
+                spec.scope.reads.union(facts.reads),
+                spec.scope.consumes.union(facts.consumes, facts.optional),
+            )
+            self.scope = Scope(spec.name, reads, consumes)
         self.state: str | None = None
         self.runs: list[RunningCall] = []
 
@@ -76,6 +85,7 @@ class Instances:
         self._seed = seed
         self._log_level = log_level
         self._table: Mapping[int, Instance] = {}
+        self._making: Mapping[int, Instance] = {}
 
     def number_of(self, handle: object) -> int:
         """The number in a handle `[generation, n]`; STALE_HANDLE for another generation's."""
@@ -109,6 +119,14 @@ class Instances:
         """Every configured instance."""
         return list(self._table.values())
 
+    def object_of(self, name: str) -> object:
+        """The instance of a ref, the newest of that name; None if there is none."""
+        for table in (self._making, self._table):
+            for number in sorted(table, reverse=True):
+                if table[number].context.name == name:
+                    return table[number].object
+        return None
+
     def configure(
         self, create: Sequence[object], drop: Sequence[object], *, settled: Callable[[], None]
     ) -> tuple[dict[str, object], list[Instance]]:
@@ -118,6 +136,7 @@ class Instances:
         """
         dropped = {self.number_of(handle) for handle in drop}
         made: dict[int, Instance] = {}
+        self._making = made
         broken: list[Instance] = []
         errors: list[object] = []
         for entry in create:
@@ -130,6 +149,7 @@ class Instances:
                 made[number] = self._make_with_state(entry, broken)
             except ConfigureRefusedError as error:
                 errors.append({"handle": [self._generation, number], "path": error.path, "message": error.message})
+        self._making = {}
         if errors:
             return {"instances": {}, "errors": errors}, [*broken, *made.values()]
         if made:
@@ -137,7 +157,7 @@ class Instances:
         old = self._table
         self._table = {n: i for n, i in old.items() if n not in dropped} | made
         settled()
-        instances = {str(number): {"block_tokens": instance.block_tokens} for number, instance in made.items()}
+        instances = {str(number): instance.facts.to_wire() for number, instance in made.items()}
         result: dict[str, object] = {"instances": instances, "errors": []}
         state = {str(number): instance.state for number, instance in made.items() if instance.state is not None}
         if state:
@@ -170,11 +190,13 @@ class Instances:
         if spec is None:
             known = [d.type for d in self.plugin.declarations]
             raise ConfigureRefusedError("", f"this package has no type {type_name!a}; it has {', '.join(known)}")
-        context = Context(name, type_name, seed=self._seed, log_level=self._log_level, host=self._host)
+        context = Context(
+            name, type_name, seed=self._seed, log_level=self._log_level, host=self._host, beside=self.object_of
+        )
         try:
             parameters = _parameters(spec, entry.get("parameters"))
             made = spec.cls(context) if spec.parameters is None else spec.cls(context, parameters)
-            block_tokens = getattr(made, "block_tokens", None)
+            facts = self._facts(spec, made)
         except ParameterError as error:
             raise ConfigureRefusedError(_text(error.path), _text(error.message)) from error
         except SystemExit:
@@ -182,13 +204,23 @@ class Instances:
         except BaseException as fault:
             context.logger.fault(fault)
             raise ConfigureRefusedError("", f"{type_name} could not be made: {describe(fault)}") from fault
-        if block_tokens is not None and (type(block_tokens) is not int or block_tokens <= 0):
-            raise ConfigureRefusedError("", f"{type_name}: block_tokens is a whole number above 0")
-        if spec.wants_hashes and block_tokens is None:
-            raise ConfigureRefusedError(
-                "", f"{type_name} reads request.prompt_hashes, so its instances need an attribute block_tokens"
-            )
-        return Instance(spec, context, made, block_tokens)
+        if isinstance(facts, ConfigureRefusedError):
+            raise facts
+        return Instance(spec, context, made, facts)
+
+    def _facts(self, spec: PluginType, made: object) -> InstanceFacts | ConfigureRefusedError:
+        """What an instance says of itself."""
+        if not spec.wants_hashes and not any(hasattr(made, name) for name in _FACTS):
+            return NO_FACTS
+        try:
+            return _lazy.instance_facts(made, spec)
+        except ValueError as error:
+            return ConfigureRefusedError("", f"{spec.name}: {error}")
+
+
+NO_FACTS = InstanceFacts()
+_FACTS = ("block_tokens", "reads", "consumes", "optional", "sets_request_headers", "sets_response_headers")
+"""Attributes by which instances say something."""
 
 
 def _text(value: object) -> str:

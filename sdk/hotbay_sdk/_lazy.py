@@ -23,14 +23,69 @@ if TYPE_CHECKING:
     from hotbay_sdk._dispatch import Dispatcher
     from hotbay_sdk._host_calls import HostCalls
     from hotbay_sdk._instances import Instance, Section
+    from hotbay_sdk._plugin import PluginType
     from hotbay_sdk._state import Exporter
     from hotbay_sdk._tables import HeldTables
     from hotbay_sdk._workers import WorkerPool
+    from hotbay_sdk.protocol.calls import InstanceFacts
     from hotbay_sdk.protocol.events import CallReceived, NoticeReceived
     from hotbay_sdk.protocol.handshake import DataDeclaration
     from hotbay_sdk.protocol.values import Value
 
 MAX_TRACEBACK_CHARS = 16 * 1024
+
+EXPORTS: Mapping[str, tuple[str, ...]] = {
+    "_data_points": (
+        "Discovery",
+        "DiscoveryNotifier",
+        "EventExtractor",
+        "Extractor",
+        "NotificationSource",
+        "ObjectNotifier",
+        "PollingSource",
+        "WatchSource",
+    ),
+    "_flow_points": (
+        "Band",
+        "EvictionFilterPolicy",
+        "EvictionOrderingPolicy",
+        "FairnessPolicy",
+        "Flow",
+        "InFlightRequest",
+        "OrderingPolicy",
+        "QueuedRequest",
+        "UsageLimitPolicy",
+    ),
+    "_request_points": (
+        "Admitter",
+        "Denial",
+        "ParsedRequest",
+        "Parser",
+        "RequestHeaderProcessor",
+        "ResponseBodyProcessor",
+        "ResponseHeaderProcessor",
+        "SaturationDetector",
+        "Screener",
+        "StateDumper",
+    ),
+    "_responses": ("Response",),
+}
+"""Module → the names of it that the package exports, and imports when they are asked for."""
+
+
+def class_names() -> list[str]:
+    """What a plugin type may derive from."""
+    import hotbay_sdk  # only to word an error
+
+    return [name for name in hotbay_sdk.__all__ if hasattr(getattr(hotbay_sdk, name), "_hotbay_point")]
+
+
+def exported(package: str, name: str) -> object:
+    """What the package exports under a name that it has not imported yet. Raises AttributeError."""
+    for module, names in EXPORTS.items():
+        if name in names:
+            return attribute_of(f"{package}.{module}:{name}")
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def traceback_text(fault: BaseException) -> str:
@@ -146,11 +201,32 @@ def data_declaration(
     return checked(where, cls, points, payload, families, attributes, default_source, interval_s)
 
 
+def checked_claims(where: str, claims: Iterable[str]) -> tuple[str, ...]:
+    """The path suffixes of a parser, checked. Raises ValueError."""
+    from hotbay_sdk._request_declarations import checked_claims as check  # only for packages with parsers
+
+    return check(where, claims)
+
+
+def instance_facts(made: object, spec: PluginType) -> InstanceFacts:
+    """What an instance says of itself, checked. Raises ValueError."""
+    from hotbay_sdk._request_declarations import instance_facts as check  # only for instances that say something
+
+    return check(made, spec)
+
+
 def data_handlers(find: Find, call_of: CallOf) -> Mapping[int, Handler]:
     """By method, what answers calls of the data layer."""
     from hotbay_sdk._data_results import handlers  # only for processes that get such calls
 
     return handlers(find, call_of)
+
+
+def request_handlers(dispatcher: Dispatcher) -> Mapping[int, Handler]:
+    """By method, what answers calls around the scheduling cycle."""
+    from hotbay_sdk._request_calls import handlers  # only for processes with such types
+
+    return handlers(dispatcher)
 
 
 def data_calls(dispatcher: Dispatcher, host: HostCalls) -> DataCalls:

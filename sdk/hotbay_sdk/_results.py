@@ -13,6 +13,7 @@ from array import array
 from hotbay_sdk import _bits
 from hotbay_sdk._errors import BadResultError
 from hotbay_sdk._views import Endpoint
+from hotbay_sdk.protocol.calls import MAX_TEXT_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,6 +92,21 @@ def vector(result: object, count: int, what: str, each: str) -> bytes:
     return pack_numbers(array("f", map(number, items)))
 
 
+def texts(result: object, count: int, what: str) -> list[str | None]:
+    """`count` texts of at most 4 KiB, or Nones: one for each request."""
+    items = _items(result, what)
+    if len(items) != count:
+        raise BadResultError(f"{what} has {len(items)} values, expected {count}: one for each request")
+    found: list[str | None] = []
+    for item in items:
+        if item is not None and type(item) is not str:
+            raise BadResultError(f"{what} holds a {type(item).__name__}, expected text or None")
+        if item is not None and len(item.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
+            raise BadResultError(f"{what} holds a text of {len(item)} characters, at most {MAX_TEXT_BYTES} bytes cross")
+        found.append(item)
+    return found
+
+
 def flag_rows(result: object, size: int, rows: int, what: str) -> list[int]:
     """B candidate sets from what `keep_batch` returned."""
     view = _as_buffer(result)
@@ -115,16 +131,19 @@ def _flag_row(item: object, rows: int, what: str) -> int:
     if view is not None and view.ndim == 1 and view.format in _FLAG_FORMATS:
         flags = view.tobytes()
     else:
-        flags = bytes(map(bool, _items(item, what)))
+        items = _items(item, what)
+        if items and isinstance(items[0], str):
+            raise BadResultError(f"{what} holds texts, expected true or false for each endpoint, and no ids")
+        flags = bytes(map(bool, items))
     if len(flags) != rows:
         raise BadResultError(f"{what} has {len(flags)} values, expected {rows}: one for each endpoint")
     return _bits.from_flags(flags)
 
 
-def flag(result: object) -> bool:
-    """What `keep` returned. None is refused: a forgotten `return` must not drop every endpoint."""
+def flag(result: object, what: str) -> bool:
+    """What `keep` or `screen` returned. None is refused: a forgotten `return` must not drop every endpoint."""
     if result is None:
-        raise BadResultError("keep returned None, expected true or false")
+        raise BadResultError(f"{what} returned None, expected true or false")
     return bool(result)
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hotbay_sdk._views import Endpoints, Request
     from hotbay_sdk.protocol.values import Value
 
+    Column = bytes | list[str | None]
+
 ERROR_BYTES_PER_REQUEST = 256
 """The share of a hot reply's size limit that is for errors (wire-protocol 10)."""
 ERROR_FRAME_BYTES = 56
@@ -162,12 +164,12 @@ def _blanked(rows: Sequence[bytes], batch: Batch) -> list[bytes]:
     ]
 
 
-def keep(calls: AuthorCalls, batch: Batch, errors: StepErrors, step: int) -> None:
-    """Narrow the batch's candidates."""
+def keep(calls: AuthorCalls, batch: Batch, errors: StepErrors, step: int, point: str = "filter") -> None:
+    """Narrow the batch's candidates by a filter, or by a screener."""
     instance = calls.instance
-    (name,) = instance.spec.methods["filter"]
+    (name,) = instance.spec.methods[point]
     endpoints, requests = batch.endpoints(instance), batch.requests(instance)
-    if name == "keep_batch":
+    if name.endswith("_batch"):
         outcome = calls.one(name, requests, endpoints)
         if not isinstance(outcome, Failed):
             outcome = attempt(_results.flag_rows, outcome, batch.size, batch.view.rows, name)
@@ -181,17 +183,17 @@ def keep(calls: AuthorCalls, batch: Batch, errors: StepErrors, step: int) -> Non
     masks: list[int] = []
     for index, outcome in enumerate(calls.sweep(name, requests, views)):
         if not isinstance(outcome, Failed):
-            outcome = attempt(_kept, outcome, rows[index])
+            outcome = attempt(_kept, outcome, rows[index], name)
         if isinstance(outcome, Failed):
             errors.note(instance, step, index, outcome.fault)
         masks.append(outcome if isinstance(outcome, int) else batch.masks[index])
     batch.masks = masks
 
 
-def _kept(results: Sequence[object], rows: Sequence[int]) -> int:
+def _kept(results: Sequence[object], rows: Sequence[int], name: str) -> int:
     mask = 0
     for row, result in zip(rows, results, strict=True):
-        if _results.flag(result):
+        if _results.flag(result, name):
             mask |= 1 << row
     return mask
 
@@ -219,12 +221,12 @@ def pick(calls: AuthorCalls, batch: Batch, errors: StepErrors, *, totals: bytes,
     return picked
 
 
-def produce(calls: AuthorCalls, batch: Batch, errors: StepErrors) -> dict[str, bytes]:
-    """Every declared column: B x E or B float32."""
+def produce(calls: AuthorCalls, batch: Batch, errors: StepErrors) -> dict[str, Column]:
+    """Every declared column: B x E or B float32, or B texts."""
     instance = calls.instance
     scopes = instance.spec.produces
     count, size = batch.view.rows, batch.size
-    blank = {column: bytes(4 * (count if scope == "row" else 1)) for column, scope in scopes.items()}
+    blank: dict[str, Column] = {column: _blank(scope, count) for column, scope in scopes.items()}
     if not size or not count:
         return {column: item * size for column, item in blank.items()}
     endpoints, requests = batch.endpoints(instance), batch.requests(instance)
@@ -236,7 +238,7 @@ def produce(calls: AuthorCalls, batch: Batch, errors: StepErrors) -> dict[str, b
         if isinstance(outcome, Failed):
             errors.note(instance, 0, WHOLE_BATCH, outcome.fault)
         return outcome if isinstance(outcome, dict) else {column: item * size for column, item in blank.items()}
-    parts: list[dict[str, bytes]] = []
+    parts: list[dict[str, Column]] = []
     own = [(request, endpoints._for_request(index)) for index, request in enumerate(requests)]
     for index, outcome in enumerate(calls.each(name, own)):
         if not isinstance(outcome, Failed):
@@ -244,7 +246,18 @@ def produce(calls: AuthorCalls, batch: Batch, errors: StepErrors) -> dict[str, b
         if isinstance(outcome, Failed):
             errors.note(instance, 0, index, outcome.fault)
         parts.append(outcome if isinstance(outcome, dict) else blank)
-    return {column: b"".join(part[column] for part in parts) for column in scopes}
+    return {column: _joined([part[column] for part in parts]) for column in scopes}
+
+
+def _blank(scope: str, rows: int) -> Column:
+    """One request's part of a column that was not made."""
+    return [None] if scope == "text" else bytes(4 * (rows if scope == "row" else 1))
+
+
+def _joined(parts: Sequence[Column]) -> Column:
+    if isinstance(parts[0], bytes):
+        return b"".join(part for part in parts if isinstance(part, bytes))
+    return [text for part in parts for text in part if not isinstance(text, int)]
 
 
 def _declared(result: object, scopes: Mapping[str, str], what: str) -> dict[str, object]:
@@ -256,34 +269,29 @@ def _declared(result: object, scopes: Mapping[str, str], what: str) -> dict[str,
     return result
 
 
-def _columns_of_batch(result: object, scopes: Mapping[str, str], batch: Batch) -> dict[str, bytes]:
-    made: dict[str, bytes] = {}
+def _columns_of_batch(result: object, scopes: Mapping[str, str], batch: Batch) -> dict[str, Column]:
+    made: dict[str, Column] = {}
     for column, value in _declared(result, scopes, "produce_batch").items():
         what = f"produce_batch, column {column},"
         if scopes[column] == "row":
             made[column] = b"".join(_blanked(_results.matrix(value, batch.size, batch.view.rows, what), batch))
+        elif scopes[column] == "text":
+            made[column] = _results.texts(value, batch.size, what)
         else:
             made[column] = _results.vector(value, batch.size, what, "request")
     return made
 
 
-def _columns_of_request(result: object, scopes: Mapping[str, str], batch: Batch, index: int) -> dict[str, bytes]:
-    made: dict[str, bytes] = {}
+def _columns_of_request(result: object, scopes: Mapping[str, str], batch: Batch, index: int) -> dict[str, Column]:
+    made: dict[str, Column] = {}
     for column, value in _declared(result, scopes, "produce").items():
+        what = f"produce, column {column},"
         if scopes[column] == "row":
-            row = _results.vector(value, batch.view.rows, f"produce, column {column},", "endpoint")
+            row = _results.vector(value, batch.view.rows, what, "endpoint")
             everything = batch.masks[index] == _bits.full(batch.view.rows)
             made[column] = row if everything else _bits.blank_outside(row, batch.flags(index))
+        elif scopes[column] == "text":
+            made[column] = _results.texts([value], 1, what)
         else:
-            made[column] = _results.vector([value], 1, f"produce, column {column},", "request")
+            made[column] = _results.vector([value], 1, what, "request")
     return made
-
-
-def pre_request(calls: AuthorCalls, batch: Batch, targets: Sequence[Value]) -> None:
-    """Tell the instance; what it raises is logged."""
-    instance = calls.instance
-    endpoints, requests = batch.endpoints(instance), batch.requests(instance)
-    told = [(request, targets[index], endpoints._for_request(index)) for index, request in enumerate(requests)]
-    for outcome in calls.each("pre_request", told):
-        if isinstance(outcome, Failed):
-            instance.context.logger.fault(outcome.fault)

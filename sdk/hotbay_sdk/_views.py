@@ -113,9 +113,39 @@ class Request:
         """Bytes of the request's body (`request.size`)."""
         return self._whole("request.size")
 
+    @property
+    def path(self) -> str:
+        """The path that the client asked for, without a query (`request.path`)."""
+        return self._text("request.path")
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is to come in pieces (`request.stream`)."""
+        return self._fields["request.stream"][self._index] is True
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens that the answer may have, 0 where the client does not say (`request.max_tokens`)."""
+        return self._whole("request.max_tokens")
+
+    @property
+    def cache_salt(self) -> str:
+        """What keeps its prompt's blocks apart from other clients' (`request.cache_salt`)."""
+        return self._text("request.cache_salt")
+
+    @property
+    def peer(self) -> str:
+        """Id of the first endpoint of the profile that ran before in this cycle, empty for the first (`request.peer`)."""
+        return self._text("request.peer")
+
     def _whole(self, name: str) -> int:
         value = self._fields[name][self._index]
         return value if isinstance(value, int) else 0
+
+    def attribute(self, name: str) -> str | int | float | None:
+        """What a processor of request headers set, None where none did (`request.attributes[NAME]`, per attribute)."""
+        value = self._fields[f"request.attributes[{name}]"][self._index]
+        return value if isinstance(value, (str, int, float)) else None
 
     def header(self, name: str) -> str | None:
         """The value of a header, None where the request has none (`request.headers[NAME]`, per header).
@@ -135,6 +165,14 @@ class Request:
         column = self._data[name]
         value: float = column[self._index] if column.ndim == 1 else column[self._index, 0]
         return value
+
+    def text(self, name: str) -> str:
+        """This request's value of a consumed data column of scope text; empty where none was produced.
+
+        Args:
+            name: the column, as `Key.field`.
+        """
+        return self._data.texts(name)[self._index] or ""
 
 
 class Endpoints:
@@ -428,6 +466,11 @@ class Endpoint:
     def role(self) -> str:
         """Its label `llm-d.ai/role`, such as `prefill` or `decode`, empty where it has none (`endpoint.role`)."""
         return self._text("endpoint.role")
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as `host:port`, an IPv6 address in brackets (`endpoint.address`)."""
+        return self._text("endpoint.address")
 
 
 class ScoredEndpoint(Endpoint):

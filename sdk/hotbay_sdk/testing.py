@@ -7,22 +7,23 @@ missing declaration fails in a unit test. Calls are answered synchronously, in t
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from hotbay_sdk._context import Host
 from hotbay_sdk._data_harness import DataHarness
 from hotbay_sdk._dispatch import Dispatcher, answer
 from hotbay_sdk._errors import HostCallError, ParameterError
-from hotbay_sdk._figures import EndpointFigures, view_of
-from hotbay_sdk._plugin import Plugin, PluginType
+from hotbay_sdk._figures import DataFigures, EndpointFigures, RequestFields, requests_of, view_of
+from hotbay_sdk._instances import Instance
+from hotbay_sdk._plugin import Plugin
+from hotbay_sdk._policy_harness import PolicyHarness
+from hotbay_sdk._request_harness import RequestHarness
 from hotbay_sdk.protocol.calls import (
     POINT_FILTER,
     POINT_SCORE,
-    PROMPT_HASHES,
-    REQUEST_FIELDS,
-    REQUEST_SCOPE,
+    InstanceFacts,
     attribute_kinds,
-    is_column_read,
+    declared_column,
     mask_bytes,
 )
 from hotbay_sdk.protocol.connection import Connection
@@ -31,11 +32,7 @@ from hotbay_sdk.protocol.events import CallReceived, ErrorReceived, NoticeReceiv
 from hotbay_sdk.protocol.messages import METHODS, CallError, ErrorCode, Executed, Method
 from hotbay_sdk.protocol.values import Value, check_value
 
-__all__ = ["EndpointFigures", "HostAnswers", "PluginCallError", "PluginHarness", "RequestFields"]
-
-RequestFields: TypeAlias = Mapping[str, object]
-"""Field → value; `model` is short for `request.model`. `headers` is a map of lower-case names,
-`prompt_hashes` a list of integers."""
+__all__ = ["DataFigures", "EndpointFigures", "HostAnswers", "PluginCallError", "PluginHarness", "RequestFields"]
 
 HostAnswers: TypeAlias = Mapping[str, Callable[..., Value]]
 """Host call → what answers it, such as `{"storage_get": {"k": b"v"}.get}`. Calls that are left out are not granted."""
@@ -82,12 +79,11 @@ class _AnsweringHost(Host):
 
 class _Ref(NamedTuple):
     number: int
-    spec: PluginType
-    block_tokens: int | None
+    instance: Instance
     state: str | None
 
 
-class PluginHarness(DataHarness):
+class PluginHarness(DataHarness, RequestHarness, PolicyHarness):
     """Configures refs of a plugin and calls them by name. Use it as a context manager, or call `close`.
 
     Args:
@@ -182,17 +178,18 @@ class PluginHarness(DataHarness):
             if error["path"]:
                 raise ParameterError(str(error["path"]), str(error["message"]))
             raise PluginCallError(CallError(ErrorCode.CONFIG_INVALID, str(error["message"]), executed=Executed.YES))
-        spec = self._plugin._find(type_name)
-        facts = made[str(number)]
-        assert spec is not None
-        assert isinstance(facts, dict)
-        block_tokens = facts["block_tokens"]
-        assert block_tokens is None or isinstance(block_tokens, int)
         told = result.get("state", {})
         assert isinstance(told, dict)
         state = told.get(str(number))
-        self._refs[name] = _Ref(number, spec, block_tokens, state if isinstance(state, str) else None)
+        instance = self._dispatcher.known([*handle])
+        assert instance is not None
+        assert InstanceFacts.from_wire(made[str(number)]) == instance.facts
+        self._refs[name] = _Ref(number, instance, state if isinstance(state, str) else None)
         self._next += 1
+
+    def facts(self, name: str) -> InstanceFacts:
+        """What a ref says of itself: what it reads and consumes beside its type, and the headers that it sets."""
+        return self._refs[name].instance.facts
 
     def drop(self, name: str) -> None:
         """Drop a ref; its instance is closed."""
@@ -212,14 +209,14 @@ class PluginHarness(DataHarness):
         requests: Sequence[RequestFields] = ({},),
         *,
         candidates: Sequence[str] | None = None,
-        data: Mapping[str, Sequence[float]] | None = None,
+        data: DataFigures | None = None,
         raw: bool = False,
     ) -> list[dict[str, float]]:
         """Scores of the candidates by endpoint id, a map for each request, as a host counts them.
 
         A host clamps to [0, 1] and counts what is not finite as 0; scores of a request that are all not
         finite are a `PluginCallError` BAD_RESULT. With `raw` they are what the plugin answered.
-        `data` holds consumed columns: B·E numbers, or B under `NAME/request` for scope request.
+        `data` holds consumed columns: B·E numbers, or B under `NAME/request` for scope request, or B texts under `NAME/text`.
         """
         members = self._members(endpoints, candidates)
         scored = self._run(POINT_SCORE, name, endpoints, requests, candidates, data)[1]
@@ -235,7 +232,7 @@ class PluginHarness(DataHarness):
         requests: Sequence[RequestFields] = ({},),
         *,
         candidates: Sequence[str] | None = None,
-        data: Mapping[str, Sequence[float]] | None = None,
+        data: DataFigures | None = None,
     ) -> list[list[str]]:
         """Ids of the candidates that a filter keeps, a list for each request."""
         bits = self._run(POINT_FILTER, name, endpoints, requests, candidates, data)[0]
@@ -278,9 +275,9 @@ class PluginHarness(DataHarness):
         requests: Sequence[RequestFields] = ({},),
         *,
         candidates: Sequence[str] | None = None,
-        data: Mapping[str, Sequence[float]] | None = None,
-    ) -> dict[str, list[list[float]]]:
-        """Produced columns: for each request E numbers, or one for a column of scope request."""
+        data: DataFigures | None = None,
+    ) -> dict[str, list[list[Any]]]:
+        """Produced columns: for each request E numbers, or one number or text for a column of scope request or text."""
         ref = self._refs[name]
         args = [
             self._handle(ref),
@@ -290,56 +287,15 @@ class PluginHarness(DataHarness):
         ]
         made = self._rows(Method.PRODUCE, args)[0]
         assert isinstance(made, dict)
-        columns: dict[str, list[list[float]]] = {}
+        columns: dict[str, list[list[Any]]] = {}
         for wire_name, packed in made.items():
-            assert isinstance(packed, bytes)
-            column = wire_name.removesuffix(REQUEST_SCOPE)
-            columns[column] = _chunks(packed, len(endpoints) if column == wire_name else 1)
+            column, scope = declared_column(wire_name)
+            if isinstance(packed, list):
+                columns[column] = [[text] for text in packed]
+            else:
+                assert isinstance(packed, bytes)
+                columns[column] = _chunks(packed, len(endpoints) if scope == "row" else 1)
         return columns
-
-    def profile_pick(
-        self,
-        name: str,
-        profiles: Sequence[str],
-        results: Mapping[str, Sequence[str] | None],
-        request: RequestFields | None = None,
-    ) -> list[str]:
-        """Profiles that a profile handler wants to run next."""
-        ref = self._refs[name]
-        fields = self._requests(ref, [request or {}], None)
-        found = self._call(Method.PROFILE_PICK, [self._handle(ref), fields, list(profiles), dict(results)])
-        assert isinstance(found, list)
-        return [str(item) for item in found]
-
-    def profile_process(
-        self, name: str, results: Mapping[str, Sequence[str] | None], request: RequestFields | None = None
-    ) -> tuple[str, dict[str, Value]]:
-        """The primary profile and the merged results."""
-        ref = self._refs[name]
-        fields = self._requests(ref, [request or {}], None)
-        found = self._call(Method.PROFILE_PROCESS, [self._handle(ref), fields, dict(results)])
-        assert isinstance(found, dict)
-        primary, merged = found["primary"], found["results"]
-        assert isinstance(primary, str)
-        assert isinstance(merged, dict)
-        return primary, merged
-
-    def pre_request(
-        self,
-        name: str,
-        endpoints: EndpointFigures,
-        targets: Sequence[str],
-        request: RequestFields | None = None,
-    ) -> None:
-        """Tell where a request goes. What the plugin raises goes to its log."""
-        ref = self._refs[name]
-        fields = self._requests(ref, [request or {}], None)
-        args = [self._handle(ref), self._view(ref, endpoints), fields, [list(targets)]]
-        for event in self._end.feed(self._host.send_notice(Method.PRE_REQUEST, args)):
-            assert isinstance(event, NoticeReceived)
-            failed = self._dispatcher.call(event.meta.method, event.args, timeout_s=DEADLINE_S)
-            if isinstance(failed, CallError):
-                raise PluginCallError(failed)
 
     # -- the host's part -------------------------------------------------------------------------
 
@@ -347,7 +303,7 @@ class PluginHarness(DataHarness):
         _, frame = self._host.start_call(method, args, deadline_us=int(DEADLINE_S * 1e6))
         (event,) = self._end.feed(frame)
         assert isinstance(event, CallReceived)
-        if method in (Method.CONFIGURE, Method.CHECK_READY):
+        if method in (Method.CONFIGURE, Method.CHECK_READY, Method.DUMP_STATE):
             result = self._dispatcher.control_call(method, event.args)
         else:
             result = self._dispatcher.call(method, event.args, timeout_s=DEADLINE_S)
@@ -376,7 +332,7 @@ class PluginHarness(DataHarness):
         endpoints: EndpointFigures,
         requests: Sequence[RequestFields],
         candidates: Sequence[str] | None,
-        data: Mapping[str, Sequence[float]] | None,
+        data: DataFigures | None,
     ) -> list[Value]:
         ref = self._refs[name]
         args = [
@@ -408,35 +364,28 @@ class PluginHarness(DataHarness):
 
     def _view(self, ref: _Ref, endpoints: EndpointFigures) -> list[object]:
         self._epoch += 1
-        return view_of(self._epoch, endpoints, ref.spec, attribute_kinds(self._plugin.declarations))
+        return view_of(self._epoch, endpoints, ref.instance.scope, attribute_kinds(self._plugin.declarations))
 
-    def _requests(
-        self, ref: _Ref, requests: Sequence[RequestFields], data: Mapping[str, Sequence[float]] | None
+    def _view_of(self, name: str, endpoints: EndpointFigures) -> list[object]:
+        return self._view(self._refs[name], endpoints)
+
+    def _requests_of(
+        self, name: str, requests: Sequence[RequestFields], data: DataFigures | None = None
     ) -> list[object]:
-        for request in requests:
-            for name in request:
-                if name != "headers" and f"request.{name.removeprefix('request.')}" not in REQUEST_FIELDS:
-                    raise ValueError(f"{name} is no field of a request")
-        fields: dict[str, list[object]] = {}
-        for name in (name for name in ref.spec.reads - ref.spec.tables if not is_column_read(name)):
-            wire_name = f"{name}/{ref.block_tokens}" if name == PROMPT_HASHES else name
-            fields[wire_name] = [_field(request, name) for request in requests]
-        sent = {
-            name: array("f", values).tobytes()
-            for name, values in (data or {}).items()
-            if name.removesuffix(REQUEST_SCOPE) in ref.spec.consumes
-        }
-        return [len(requests), [int(DEADLINE_S * 1e6)] * len(requests), None, fields, sent]
+        return self._requests(self._refs[name], requests, data)
 
+    def _instance_of(self, name: str) -> Instance:
+        return self._refs[name].instance
 
-def _field(request: RequestFields, name: str) -> object:
-    if name.startswith("request.headers["):
-        headers = request.get("headers")
-        return headers.get(name[len("request.headers[") : -1]) if isinstance(headers, Mapping) else None
-    value = request.get(name.removeprefix("request."), request.get(name))
-    if name == PROMPT_HASHES and isinstance(value, (list, tuple)):
-        return array("Q", value).tobytes()
-    return value
+    def _tell(self, method: Method, args: Sequence[object]) -> None:
+        for event in self._end.feed(self._host.send_notice(method, args)):
+            assert isinstance(event, NoticeReceived)
+            failed = self._dispatcher.call(event.meta.method, event.args, timeout_s=DEADLINE_S)
+            if isinstance(failed, CallError):
+                raise PluginCallError(failed)
+
+    def _requests(self, ref: _Ref, requests: Sequence[RequestFields], data: DataFigures | None) -> list[object]:
+        return requests_of(requests, data, ref.instance.scope, ref.instance.facts.block_tokens)
 
 
 def _mended(scores: Mapping[str, float], request: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,9 +23,12 @@ from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.endpoint_rows import wire_row
 from hotbay.datalayer.remote.wire_events import event_to_wire
 from hotbay.datalayer.source import EndpointNews, EventType, ObjectEvent
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, REQUEST_FIELDS
 from hotbay_sdk.testing import PluginCallError, PluginHarness
 
 ROOT = Path(__file__).parents[2]
+SDK = {name: getattr(hotbay_sdk, name) for name in hotbay_sdk.__all__}
+"""What an example that begins without imports is taken to have imported."""
 
 
 def blocks(file: str) -> list[str]:
@@ -32,7 +36,7 @@ def blocks(file: str) -> list[str]:
 
 
 def test_author_guide_example_gives_an_unknown_figure_a_meaning():
-    method, *_ = blocks("docs/author-guide.md")
+    (method,) = [block for block in blocks("docs/author-guide.md") if block.startswith("def score")]
     names: dict[str, object] = {"math": math, "Request": object, "Endpoint": object}
     exec(compile(method, "author-guide.md", "exec"), names)
     score, scorer = names["score"], SimpleNamespace(soft_limit=8)
@@ -61,7 +65,7 @@ def test_author_guide_tests_pass_on_the_readme_plugin(monkeypatch: pytest.Monkey
 def test_author_guide_example_of_state_is_taken_over():
     (state,) = [block for block in blocks("docs/author-guide.md") if "state_versions" in block]
     plugin = hotbay_sdk.Plugin("guide")
-    names: dict[str, object] = {**vars(hotbay_sdk), "json": json, "Iterable": Iterable, "plugin": plugin}
+    names: dict[str, object] = {**SDK, "json": json, "Iterable": Iterable, "plugin": plugin}
     exec(compile(f"from __future__ import annotations\n{state}", "author-guide.md", "exec"), names)
     with PluginHarness(plugin) as old, PluginHarness(plugin) as new_one:
         old.configure("mine", "remembering-scorer")
@@ -74,8 +78,8 @@ def test_author_guide_example_of_state_is_taken_over():
 
 def test_author_guide_examples_of_side_tables_keep_the_same():
     plugin = hotbay_sdk.Plugin("guide")
-    names: dict[str, object] = {**vars(hotbay_sdk), "plugin": plugin}
-    examples = [block for block in blocks("docs/author-guide.md") if "endpoint.labels" in block]
+    names: dict[str, object] = {**SDK, "plugin": plugin}
+    examples = [block for block in blocks("docs/author-guide.md") if '"tier-filter' in block]
     for block in examples:
         exec(compile(f"from __future__ import annotations\n{block}", "author-guide.md", "exec"), names)
     assert len(examples) == len(plugin.declarations) == 2
@@ -85,6 +89,109 @@ def test_author_guide_examples_of_side_tables_keep_the_same():
             harness.configure("tier", declared.type)
             kept = harness.keep("tier", endpoints, [{"headers": {"x-tier": "gold"}}, {}])
             assert kept == [["a", "c"], ["a", "b", "c"]], declared.type
+
+
+def example(name: str) -> hotbay_sdk.Plugin:
+    """The plugin of one of the whole examples of extension points."""
+    (block,) = [block for block in blocks("docs/author-guide.md") if f'plugin = Plugin("{name}")' in block]
+    names: dict[str, object] = {}
+    exec(compile(block, "author-guide.md", "exec"), names)
+    plugin = names["plugin"]
+    assert isinstance(plugin, hotbay_sdk.Plugin)
+    return plugin
+
+
+def test_author_guide_examples_before_the_cycle():
+    with PluginHarness(example("gate")) as harness:
+        for declared in harness._plugin.declarations:
+            harness.configure(declared.type, declared.type)
+        parse = partial(harness.parse, "translate-parser", "/v1/translate")
+        assert parse(b'{"model": "m", "text": "hallo"}') == hotbay_sdk.ParsedRequest("m", "hallo")
+        assert {parse(body).code for body in (b"[]", b"{}", b"\xff")} == {"bad-request"}  # type: ignore[union-attr]  # all are denied
+        asked = [{"headers": {"x-tier": tier}} for tier in ("gold", "lead")]
+        assert harness.request_headers("tier-processor", [*asked, {}]) == [{"tier": "gold"}, {}, {}]
+        assert harness.screen("drain-screener", {"a": {"weight": 0}, "b": {"weight": 1}, "c": {}}) == [["b", "c"]]
+        assert harness.saturation("queue-detector", {"a": {"waiting": 4}, "b": {}}) == 0.5
+        assert harness.saturation("queue-detector", {"a": {}}) == 1.0
+        silver, gold = ({"attributes": {"tier": tier}} for tier in ("silver", "gold"))
+        full, free = {"a": {"waiting": 9}}, {"a": {"waiting": 9}, "b": {"waiting": 1}}
+        assert harness.admit("silver-admitter", free, [silver, gold]) == [None, None]
+        denied, admitted = harness.admit("silver-admitter", full, [silver, gold])
+        assert denied is not None
+        assert (denied.reason, admitted) == ("rejected-saturated", None)
+
+
+def test_author_guide_examples_in_the_cycle():
+    endpoints = {"a": {"labels": {"zone": "z"}, "waiting": 5}, "b": {"labels": {"zone": "y"}, "waiting": 1}}
+    with PluginHarness(example("nearness")) as harness:
+        for declared in harness._plugin.declarations:
+            harness.configure(declared.type, declared.type)
+        made = harness.produce("nearness-producer", endpoints, [{"headers": {"x-zone": "z"}}])
+        assert made == {"Nearness.share": [[1.0, 0.0]], "Nearness.best": [[1.0]], "Nearness.zone": [["z"]]}
+        data = {"Nearness.share": [1.0, 0.0], "Nearness.best/request": [1.0], "Nearness.zone/text": ["z"]}
+        assert harness.score("nearness-scorer", endpoints, data=data) == [{"a": 1.0, "b": 0.0}]
+        assert harness.score("nearness-scorer", endpoints) == [{"a": 0.5, "b": 0.5}]
+        assert harness.profile_pick("zone-handler", ["y", "z"], {}, None, endpoints, data=data) == ["z"]
+        assert harness.profile_pick("zone-handler", ["x", "y"], {}, None, endpoints, data=data) == ["x"]
+        assert harness.profile_pick("zone-handler", ["y", "z"], {"z": ["a"]}, None, endpoints) == []
+        merged = harness.profile_process("zone-handler", {"z": ["a", "b"], "y": None}, None, endpoints)
+        assert merged == ("z", {"z": ["b", "a"]})
+        assert harness.pick("best-of-two-picker", endpoints, {"a": 1.0, "b": 2.0}) == ["b"]
+
+
+def test_author_guide_examples_after_the_cycle():
+    with PluginHarness(example("ledger")) as harness:
+        harness.configure("p", "prefill-header")
+        results = {"decode": ["a"], "prefill": ["b"]}
+        edits = harness.pre_request("p", {"a": {}}, ["a"], profile="decode", results=results)
+        assert edits == hotbay_sdk.Edits({"x-prefill": "b"})
+        assert harness.pre_request("p", {"a": {}}, ["a"]) == hotbay_sdk.Edits({"x-prefill": None})
+        harness.configure("l", "ledger")
+        for request in ("r1", "r2", "r3"):
+            harness.pre_request("l", {"a": {}}, ["a"], {"id": request})
+        harness.withdrawn("l", {"a": {}}, ["a"], {"id": "r1"})
+        harness.response_headers("l", {"headers": {"x-cost": "0.5"}}, {"id": "r2"})
+        harness.response_body("l", {"end": False}, {"id": "r2"})
+        assert harness.dump_state("l") == {"open": ["r2", "r3"], "total": 2, "tokens": 0, "cost": 0.5}
+        harness.response_body("l", {"usage": {"completion_tokens": 7}}, {"id": "r2"})
+        assert harness.dump_state("l") == {"open": ["r3"], "total": 1, "tokens": 7, "cost": 0.5}
+
+
+def test_author_guide_examples_of_policies():
+    small, large = (hotbay_sdk.QueuedRequest(str(n), "f", 0, 1.0 / n, 60.0, n) for n in (1, 9))
+    old, new = (hotbay_sdk.InFlightRequest(str(n), -n, float(n)) for n in (0, 1))
+    with PluginHarness(example("queues")) as harness:
+        for declared in harness._plugin.declarations:
+            harness.configure(declared.type, declared.type)
+        flows = [hotbay_sdk.Flow("x", [small]), hotbay_sdk.Flow("y", [small, large])]
+        assert harness.fairness("longest-queue-fairness", hotbay_sdk.Band(0, flows)) == "y"
+        assert harness.fairness("longest-queue-fairness", hotbay_sdk.Band(0, [hotbay_sdk.Flow("x", [])])) is None
+        assert harness.ordering("small-first-ordering", [large, small]) == [small, large]
+        assert harness.limits("halving-limit", 0.5, [1, 0, -1]) == [1.0, 0.5, 0.25]
+        assert harness.eviction_order("newest-first-eviction", [old, new]) == [new, old]
+        assert harness.eviction_filter("newest-first-eviction", [old, new]) == [new]
+
+
+def test_author_guide_example_of_a_wildcard_reads_what_its_parameters_name():
+    plugin = hotbay_sdk.Plugin("guide")
+    (block,) = [block for block in blocks("docs/author-guide.md") if "header-value-filter" in block]
+    exec(compile(f"from __future__ import annotations\n{block}", "author-guide.md", "exec"), {**SDK, "plugin": plugin})
+    endpoints = {"a": {"labels": {"x-zone": "z"}}, "b": {}}
+    with PluginHarness(plugin) as harness:
+        harness.configure("f", "header-value-filter", {"header": "x-zone"})
+        kept = harness.keep("f", endpoints, [{"headers": {"x-zone": "z"}}, {"headers": {"x-zone": "y"}}, {}])
+        assert kept == [["a"], [], ["a", "b"]]
+
+
+def test_author_guide_lists_every_column_field_and_point():
+    guide = (ROOT / "docs" / "author-guide.md").read_text()
+    rows = [line for line in guide.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    assert {*COLUMN_FORMATS, *REQUEST_FIELDS} <= named
+    bases = {name for name, found in SDK.items() if hasattr(found, "_hotbay_point")}
+    assert bases <= named
+    shown = {name for block in blocks("docs/author-guide.md") for name in re.findall(r"\b[A-Z]\w+\b", block)}
+    assert bases - shown == {"NotificationSource"}, "its example is a sample plugin"
 
 
 class PowerMeter(BaseHTTPRequestHandler):

@@ -11,8 +11,10 @@ from hotbay.authoring.new_project import create_project
 from hotbay.authoring.scaffold import POINTS
 from hotbay.cli.new import new
 from hotbay.errors import InputError
+from hotbay.packages.tools import uv_binary
 
 SDK = Path(hotbay_sdk.__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 180
 
 
@@ -44,6 +46,40 @@ def test_a_new_project_passes_its_own_tests(projects: list[Path]) -> None:
         )
         assert finished.returncode == 0, f"{project.name}\n{finished.stdout}\n{finished.stderr}"
         assert "passed" in finished.stdout
+
+
+@pytest.fixture(scope="module")
+def author_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an author who installed the SDK's wheel and pytest, and no host."""
+    folder = tmp_path_factory.mktemp("author")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT / "sdk", check=True, capture_output=True, timeout=TIMEOUT_S)
+    (wheel,) = folder.glob("*.whl")
+    venv, python = folder / "venv", folder / "venv" / "bin" / "python"
+    subprocess.run(
+        [uv_binary(), "venv", "--quiet", "--python", sys.executable, str(venv)], check=True, timeout=TIMEOUT_S
+    )
+    install = [uv_binary(), "pip", "install", "--quiet", "--python", str(python), str(wheel), "pytest"]
+    subprocess.run(install, check=True, timeout=TIMEOUT_S)
+    return python
+
+
+@pytest.mark.process
+@pytest.mark.timeout(TIMEOUT_S)
+def test_sdk_and_harness_do_without_the_host(author_python: Path, projects: list[Path]) -> None:
+    environment = {"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+        command = [str(author_python), *arguments]
+        return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    # The control: what a project's tests would find of a host.
+    assert "No module named 'hotbay'" in run("-c", "import hotbay", cwd=projects[0]).stderr
+    listed = run("-c", "import msgpack, hotbay_sdk.testing", cwd=projects[0])
+    assert (listed.returncode, listed.stderr) == (0, "")
+    for project in projects:
+        finished = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project)
+        assert finished.returncode == 0, f"{project.name}\n{finished.stdout}\n{finished.stderr}"
 
 
 @pytest.mark.process

@@ -51,6 +51,14 @@ from hotbay_sdk.protocol import (
 )
 from hotbay_sdk.protocol.calls import SIDE_TABLES, UNKNOWN_CODE, Requests, View
 from hotbay_sdk.protocol.tables import encode_table
+from hotbay_sdk.protocol.verdicts import (
+    Parsed,
+    Verdict,
+    read_attributes,
+    read_edits,
+    read_parsed,
+    read_verdict,
+)
 
 FOLDER = Path(__file__).parent / "vectors"
 METHOD_IDS = {spec.name: int(spec.method) for spec in METHODS.values()}
@@ -243,8 +251,28 @@ def test_the_vector_of_all_side_tables_is_what_is_encoded() -> None:
         "endpoint.model": ["m", None, "m"],
         "endpoint.engine": ["vllm", None, "sglang"],
         "endpoint.role": ["", None, ""],
+        "endpoint.address": ["h:1", None, "h:2"],
     }
     assert told == [4, {name: encode_table(name, rows[name]) for name in SIDE_TABLES}]
+
+
+def test_results_of_calls_around_the_cycle_are_read_as_both_ends_read_them() -> None:
+    def result(name: str) -> Any:
+        return VECTORS[f"{name}_reply"]["message"]["result"]
+
+    assert [read_verdict(item) for item in result("admit")[0]] == [
+        None,
+        Verdict("resource-exhausted", "too-busy", "come back later"),
+    ]
+    attributes, nothing, denied = map(read_attributes, result("request_headers")[0])
+    assert (attributes, nothing) == ({"tier": "gold", "weight": 2, "share": 0.5}, {})
+    assert denied == Verdict("forbidden", "denied", "")
+    assert read_parsed(result("parse")) == Parsed("m", "hello", None, True, 16)
+    assert read_parsed(result("parse_denied")) == Verdict("bad-request", "empty-body", "the body is empty")
+    headers = frozenset({"x-prefiller-host-port", "x-old"}), frozenset({"x-session-token"})
+    edits = read_edits(result("pre_request_edits")[0][0], request=headers[0], response=headers[1])
+    assert edits is not None
+    assert (set(edits.request), set(edits.response)) == headers
 
 
 def test_every_frame_type_and_every_method_has_a_vector() -> None:
@@ -253,7 +281,9 @@ def test_every_frame_type_and_every_method_has_a_vector() -> None:
     methods = {name: vector["message"].get("method") for name, vector in VECTORS.items() if "message" in vector}
     assert set(methods.values()) >= set(METHOD_IDS)
     answered = {methods[v["answers"]] for v in VECTORS.values() if v.get("message", {}).get("kind") == "reply"}
-    assert answered >= {spec.name for spec in METHODS.values() if not spec.one_way}
+    assert answered >= {spec.name for spec in METHODS.values() if spec.answered}
+    told = {methods[name] for name, vector in VECTORS.items() if vector.get("message", {}).get("kind") == "notice"}
+    assert told == {spec.name for spec in METHODS.values() if spec.one_way}
 
 
 def test_method_ids_are_constants_of_the_version() -> None:
@@ -263,7 +293,14 @@ def test_method_ids_are_constants_of_the_version() -> None:
         "PRODUCE": 5,
         "PROFILE_PICK": 6,
         "PROFILE_PROCESS": 7,
+        "SCREEN": 8,
+        "ADMIT": 9,
+        "REQUEST_HEADERS": 10,
+        "PARSE": 11,
         "PRE_REQUEST": 12,
+        "RESPONSE_HEADERS": 13,
+        "RESPONSE_BODY": 14,
+        "SATURATION": 15,
         "POLL_EXTRACT": 20,
         "EVENT_EXTRACT": 21,
         "SOURCE_NOTIFY": 22,

@@ -25,7 +25,7 @@ for part in ("gguf", "openai", "xllamacpp"):
 RUN_TIMEOUT_S = 200.0
 STAGE_TIMEOUT_S = 120.0
 ENDING_S = 20.0
-TRACE = Path(__file__).parents[2] / "benchmarks" / "data" / "mooncake-conversation-1000.jsonl"
+TRACE = Path(__file__).parents[2] / "benchmarks" / "data" / "mooncake-conversation.jsonl"
 
 
 def command(*arguments: str) -> Sequence[str]:

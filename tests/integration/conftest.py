@@ -21,7 +21,7 @@ import anyio
 import orjson
 import pytest
 from hotbay.packages.layout import blob_path, read_layout, write_layout
-from hotbay.packages.manifest import Blob, Channel, Manifest, ProtocolRange, host_platform
+from hotbay.packages.manifest import Blob, Channel, Manifest, ProtocolRange, TypeFactsEntry, host_platform
 from hotbay.store.digests import digest_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +32,8 @@ WAIT_S = 30.0
 """Deadline of waits for what takes a second or two on a machine of its own: others may work on it too."""
 SLICE_S = 0.002
 """What is due within so long is sent at once: the load is not to cost more than what it loads."""
+MOST_OUT = 512
+"""Requests of a load that are out at once: hundreds of times what half of a machine's rate needs."""
 KEPT_S = 30.0
 """How long a client keeps a quiet connection: the host closes it after 75 s, and a request that crosses that is lost."""
 
@@ -140,8 +142,12 @@ class Packages:
         capabilities: tuple[str, ...] = (),
         one_shot: bool = False,
         data_types: tuple[str, ...] = (),
+        type_facts: Mapping[str, TypeFactsEntry] | None = None,
     ) -> Manifest:
-        """Write a package of one module; `sdk` puts other files in the place of the SDK."""
+        """Write a package of one module; `sdk` puts other files in the place of the SDK.
+
+        Its types are stable and say nothing else of themselves, unless `type_facts` does.
+        """
         version = version or f"{rev}.0.0"
         wheels = {name: path for name, path in self.real.items() if sdk is None or not name.startswith("hotbay_sdk-")}
         own = {f"hotbay_plugin_{id.replace('-', '_')}": {f"{MODULE}.py": source}}
@@ -166,6 +172,7 @@ class Packages:
             capabilities=capabilities,
             one_shot=one_shot,
             data_types=data_types,
+            type_facts=dict.fromkeys(types, TypeFactsEntry(stability="stable")) if type_facts is None else type_facts,
         )
         write_layout(out, manifest, wheels)
         return manifest
@@ -337,7 +344,11 @@ class Client:
 
 
 class Load:
-    """Requests at a steady rate while it is entered. `answers` are in order of their end."""
+    """Requests at a steady rate while it is entered. `answers` are in order of their end.
+
+    At most `MOST_OUT` are out at once; what is due beyond is sent when there is room, and `behind` counts it. A machine that
+    stands still for seconds leaves a backlog then, and no storm of connections under which nothing of it would recover.
+    """
 
     def __init__(self, client: Client, rate_per_s: float) -> None:
         self._client = client
@@ -345,6 +356,7 @@ class Load:
         self._stop = anyio.Event()
         self.answers: list[Answered] = []
         self.sent = 0
+        self.behind = 0
 
     @property
     def failed(self) -> list[Answered]:
@@ -365,10 +377,11 @@ class Load:
         async with anyio.create_task_group() as group:
             due_s = time.monotonic()
             while not self._stop.is_set():
-                while due_s <= time.monotonic():
+                while due_s <= time.monotonic() and self.sent - len(self.answers) < MOST_OUT:
                     group.start_soon(self._one)
                     self.sent += 1
                     due_s += self._interval_s
+                self.behind = max(0, int((time.monotonic() - due_s) / self._interval_s))
                 with anyio.move_on_after(max(SLICE_S, due_s - time.monotonic())):
                     await self._stop.wait()
 

@@ -68,7 +68,7 @@ PLUGIN = """
                     os.sched_yield()
             return 1 / (1 + endpoint.waiting) + self.learned
 
-        def pre_request(self, request, targets, endpoints):
+        def pre_request(self, request, picked, endpoints):
             self.learned += 1
 
         def close(self):
@@ -223,7 +223,7 @@ def test_many_calls_in_one_write_are_answered_in_order(served):
 
 
 def test_notice_reaches_the_instance_before_the_next_call(served):
-    args = [[GENERATION, 1], VIEW, [1, [], None, {"request.model": [""]}, {}], [["a"]]]
+    args = [[GENERATION, 1], VIEW, [1, [], None, {"request.model": [""]}, {}], [[["a"], "default", {"default": ["a"]}]]]
     served.write(served.calls.send_notice(Method.PRE_REQUEST, args))
     assert served.answer()[1] == struct.pack("<2f", 2, 1.5)
 

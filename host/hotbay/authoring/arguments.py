@@ -10,17 +10,25 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from hotbay_sdk.protocol import CallError, MalformedMessageError, TypeDeclaration, Value
-from hotbay_sdk.protocol.calls import REQUEST_SCOPE, mask_bytes, written_column
+from hotbay_sdk.protocol.calls import InstanceFacts, declared_column, mask_bytes, written_column
 from hotbay_sdk.protocol.tables import LABELS, ROLE, ROLE_LABEL, RowValue, encode_table
 
 from hotbay.authoring.inputs import TOTAL, EndpointRow
 from hotbay.errors import PluginFault
-from hotbay.scheduling.fields import is_possible_column, is_table, request_field, wire_fields
+from hotbay.scheduling.fields import (
+    NO_FACTS,
+    instance_needs,
+    instance_reads,
+    is_possible_column,
+    is_table,
+    request_field,
+    wire_fields,
+)
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["Batch", "Row", "picked", "produced", "row_errors", "scored", "survivors"]
 
-Row: TypeAlias = "dict[str, float] | list[str] | dict[str, dict[str, float] | float] | dict[str, object]"
+Row: TypeAlias = "dict[str, float] | list[str] | dict[str, object]"
 
 EPOCH: Final = 1
 
@@ -28,14 +36,19 @@ EPOCH: Final = 1
 @dataclass(frozen=True, slots=True)
 class Batch:
     """B requests over E endpoints. `candidates` are ids; None means every endpoint; `kinds` are
-    those of the attributes that types of the package make."""
+    those of the attributes that types of the package make, `facts` what the instance says of itself."""
 
     declaration: TypeDeclaration
-    block_tokens: int | None
     endpoints: Sequence[EndpointRow]
     requests: Sequence[InferenceRequest]
     candidates: frozenset[str] | None = None
     kinds: Mapping[str, str] = field(default_factory=dict)
+    facts: InstanceFacts = NO_FACTS
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What crosses to the instance."""
+        return instance_reads(self.declaration, self.facts)
 
     @property
     def ids(self) -> list[str]:
@@ -48,7 +61,7 @@ class Batch:
 
     def view(self) -> list[Value]:
         columns: dict[str, Value] = {}
-        for name in filter(is_possible_column, self.declaration.reads):
+        for name in filter(is_possible_column, self.reads):
             given = [row.figures.get(name) for row in self.endpoints]
             written = written_column(name, given, self.kinds)
             if written is not None:
@@ -57,7 +70,7 @@ class Batch:
         view: list[Value] = [EPOCH, len(ids), EPOCH, ids, columns]
         tables: dict[str, Value] = {
             name: encode_table(name, [_row_value(row, name) for row in self.endpoints])
-            for name in filter(is_table, self.declaration.reads)
+            for name in filter(is_table, self.reads)
         }
         return [*view, None, [EPOCH, tables]] if tables else view
 
@@ -74,11 +87,12 @@ class Batch:
     def request_columns(self) -> list[Value]:
         fields: dict[str, Value] = {
             name: [request_field(request, name) for request in self.requests]
-            for name in wire_fields(self.declaration.reads, self.block_tokens)
+            for name in wire_fields(self.reads, self.facts.block_tokens)
         }
         data: dict[str, Value] = {
             name: _packed("f", [row.figures.get(name) for row in self.endpoints]) * len(self.requests)
-            for name in self.declaration.consumes
+            for needs in instance_needs(self.declaration, self.facts)
+            for name in needs
             if any(name in row.figures for row in self.endpoints)
         }
         return [len(self.requests), [], None, fields, data]
@@ -134,20 +148,33 @@ def picked(result: Value, batch: Batch) -> list[list[str]]:
     return found
 
 
-def produced(result: Value, batch: Batch) -> list[dict[str, dict[str, float] | float]]:
-    """Columns of each request: a number by id, or one number for a column of scope request."""
+def produced(result: Value, batch: Batch) -> list[dict[str, object]]:
+    """Columns of each request: a number by id, or one number or text for a column of scope request or text."""
     data = _part(result, 0)
     if not isinstance(data, Mapping):
         raise PluginFault("BAD_RESULT", "a map of columns expected")
     size, rows = len(batch.requests), len(batch.endpoints)
-    found: list[dict[str, dict[str, float] | float]] = [{} for _ in range(size)]
+    found: list[dict[str, object]] = [{} for _ in range(size)]
     for name, packed in data.items():
-        column = name.removesuffix(REQUEST_SCOPE)
-        values = _floats(packed, size if column != name else size * rows, name)
+        column, scope = declared_column(name)
+        if scope == "text":
+            texts = _texts(packed, size, name)
+            for index in range(size):
+                found[index][column] = texts[index]
+            continue
+        values = _floats(packed, size if scope == "request" else size * rows, name)
         for index in range(size):
             one = values[index * rows : (index + 1) * rows]
-            found[index][column] = values[index] if column != name else dict(zip(batch.ids, one, strict=True))
+            found[index][column] = values[index] if scope == "request" else dict(zip(batch.ids, one, strict=True))
     return found
+
+
+def _texts(column: Value, count: int, what: str) -> Sequence[object]:
+    if not isinstance(column, list) or len(column) != count:
+        raise PluginFault("BAD_RESULT", f"{what}: {count} texts expected")
+    if not all(item is None or isinstance(item, str) for item in column):
+        raise PluginFault("BAD_RESULT", f"{what}: texts or nil expected")
+    return column
 
 
 def row_errors(result: Value) -> list[tuple[int, CallError]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -17,9 +18,15 @@ from hotbay.authoring.telling import Bound, Ran, Told, tell
 from hotbay.config.reload import read_content
 from hotbay.errors import InputError, Problem
 from hotbay.process.log import LogSink
+from hotbay.scheduling.fields import instance_needs
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["CallOptions", "call_command"]
+
+WITHOUT_ENDPOINTS: Final = frozenset(
+    {"profile_handler", "request_headers", "parse", "response_headers", "response_body", "dump_state"}
+)
+"""Points that are called without endpoints, or that one endpoint does for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +88,14 @@ def _asked(options: CallOptions, target: Target, point: str) -> Sequence[Asked]:
 
 def _batch(options: CallOptions, target: Target, point: str, requests: tuple[InferenceRequest, ...]) -> Batch:
     declaration = target.declaration
-    if options.endpoints is None and point != "profile_handler":
+    if options.endpoints is None and point not in WITHOUT_ENDPOINTS:
         hint = "Give --endpoints FILE, with lines such as `default/a: {waiting: 3, kv_usage: 0.5}`."
         raise InputError([Problem("CONFIG_INVALID", f"{declaration.type} is called with endpoints", hint=hint)])
     text, file = content_of(options.endpoints, "default/a: {}")
-    endpoints = read_endpoints(text, file=file, data=declaration.consumes, kinds=target.kinds)
+    needed, optional = instance_needs(declaration, target.facts)
+    endpoints = read_endpoints(text, file=file, data=(*needed, *optional), kinds=target.kinds)
     unknown = sorted((options.candidates or frozenset()) - {row.id for row in endpoints})
     if unknown:
         hint = f"Endpoints are {', '.join(row.id for row in endpoints)}."
         raise InputError([Problem("CONFIG_INVALID", f"--candidate {unknown[0]} is no endpoint", hint=hint)])
-    return Batch(declaration, target.block_tokens, endpoints, requests, options.candidates, target.kinds)
+    return Batch(declaration, endpoints, requests, options.candidates, target.kinds, target.facts)

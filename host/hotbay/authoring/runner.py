@@ -9,10 +9,19 @@ from typing import Final
 
 import anyio
 from hotbay_sdk.protocol import METHODS, Method, TypeDeclaration, Value
-from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, attribute_kinds
+from hotbay_sdk.protocol.calls import POINT_FILTER, POINT_SCORE, InstanceFacts, attribute_kinds
 
 from hotbay.authoring.arguments import Batch, Row, picked, produced, row_errors, scored, survivors
 from hotbay.authoring.asking import ASKED_POINTS, Asked
+from hotbay.authoring.request_calls import (
+    ANSWERED_POINTS,
+    TOLD_POINTS,
+    answered_rows,
+    arguments_of,
+    parse_arguments,
+    read_answer,
+    shown_parsed,
+)
 from hotbay.authoring.runnable import Runnable
 from hotbay.errors import HostError, InputError, PluginFault, Problem
 from hotbay.process.log import LogSink
@@ -33,9 +42,13 @@ MAX_TURNS: Final = 8
 RUN_POINTS: Final = ("discover", "watch")
 """Those whose calls go on, and tell what they find."""
 POINTS: Final = (
-    *("score", "filter", "pick", "produce", "profile_handler", "pre_request"),
+    *("score", "filter", "pick", "produce", "profile_handler"),
+    *ANSWERED_POINTS,
+    "parse",
+    *TOLD_POINTS,
     *ASKED_POINTS,
     *RUN_POINTS,
+    "dump_state",
 )
 
 __all__ = ["POINTS", "RUN_POINTS", "Called", "Target", "running"]
@@ -60,7 +73,7 @@ class Target:
     """A configured ref in a running process. `kinds` are those of the attributes that types of its package make."""
 
     declaration: TypeDeclaration
-    block_tokens: int | None
+    facts: InstanceFacts
     kinds: Mapping[str, str]
     _client: PluginClient
     _handle: int
@@ -80,18 +93,25 @@ class Target:
 
     async def call(self, point: str, batch: Batch, *, picks: int, profiles: Sequence[str], repeat: int) -> Called:
         """Call `repeat` times, one after the other. Raises `HostError` for a call that fails as a whole."""
-        calls: Mapping[str, Callable[[], Awaitable[tuple[Sequence[Row], list[tuple[int, str]]]]]] = {
+        calls: Mapping[str, Callable[[], Awaitable[tuple[Sequence[object], list[tuple[int, str]]]]]] = {
             "score": lambda: self._run(POINT_SCORE, batch),
             "filter": lambda: self._run(POINT_FILTER, batch),
             "pick": lambda: self._pick(batch, picks),
             "produce": lambda: self._produce(batch),
             "profile_handler": lambda: self._profiles(batch, profiles),
-            "pre_request": lambda: self._notify(batch),
+            "parse": lambda: self._parse(batch),
+            "dump_state": self._dump,
         }
+        one_way = point in TOLD_POINTS or (point == "pre_request" and not self._sets_headers)
         latencies_s = []
         for _ in range(repeat):
             begin_s = time.perf_counter()
-            rows, errors = await calls[point]()
+            if point in calls:
+                rows, errors = await calls[point]()
+            elif one_way:
+                rows, errors = await self._notify(point, batch)
+            else:
+                rows, errors = await self._answered(point, batch)
             latencies_s.append(time.perf_counter() - begin_s)
         return Called(point, rows, errors, latencies_s, METHODS[_METHOD[point]].deadline_ms / 1000)
 
@@ -138,9 +158,26 @@ class Target:
         result = await self._ask(Method.PRODUCE, [self._handle_of, batch.view(), batch.mask(), batch.request_columns()])
         return produced(result, batch), _texts(result)
 
-    async def _notify(self, batch: Batch) -> tuple[Sequence[Row], list[tuple[int, str]]]:
-        targets = [batch.members] * len(batch.requests)
-        self._client.notify(Method.PRE_REQUEST, [self._handle_of, batch.view(), batch.request_columns(), targets])
+    @property
+    def _sets_headers(self) -> bool:
+        return bool(self.facts.request_headers or self.facts.response_headers)
+
+    async def _answered(self, point: str, batch: Batch) -> tuple[Sequence[object], list[tuple[int, str]]]:
+        result = await self._ask(ANSWERED_POINTS[point], arguments_of(point, self._handle_of, batch))
+        return answered_rows(point, result, batch), [] if point == "saturation" else _texts(result)
+
+    async def _parse(self, batch: Batch) -> tuple[Sequence[object], list[tuple[int, str]]]:
+        rows: list[object] = []
+        for args in parse_arguments(self._handle_of, batch):
+            rows.append(read_answer(shown_parsed, await self._ask(Method.PARSE, args)))
+        return rows, []
+
+    async def _dump(self) -> tuple[Sequence[object], list[tuple[int, str]]]:
+        found = await self._client.control_call(Method.DUMP_STATE, [self._handle_of], deadline_s=PATIENCE_S)
+        return [found], []
+
+    async def _notify(self, point: str, batch: Batch) -> tuple[Sequence[object], list[tuple[int, str]]]:
+        self._client.notify(_METHOD[point], arguments_of(point, self._handle_of, batch))
         # Nothing answers a one-way call. A call behind it that does nothing says that it was handled.
         await self._ask(Method.RUN, [[], batch.view(), None, batch.request_columns()])
         return [], []
@@ -157,12 +194,13 @@ class Target:
         results: dict[str, Value] = {}
         for _ in range(MAX_TURNS):
             named = await self._ask(
-                Method.PROFILE_PICK, [self._handle_of, one.request_columns(), list(profiles), results]
+                Method.PROFILE_PICK, [self._handle_of, one.view(), one.request_columns(), list(profiles), results]
             )
             if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
                 raise PluginFault("BAD_RESULT", "a list of profile names expected")
             if not named:
-                merged = await self._ask(Method.PROFILE_PROCESS, [self._handle_of, one.request_columns(), results])
+                args = [self._handle_of, one.view(), one.request_columns(), results]
+                merged = await self._ask(Method.PROFILE_PROCESS, args)
                 primary = merged.get("primary") if isinstance(merged, dict) else None
                 return [*results, f"primary: {primary!r}"]
             results |= {str(name): [*one.members] for name in named}
@@ -194,7 +232,10 @@ _METHOD: Final = {
     "pick": Method.PICK,
     "produce": Method.PRODUCE,
     "profile_handler": Method.PROFILE_PICK,
-    "pre_request": Method.PRE_REQUEST,
+    **ANSWERED_POINTS,
+    **TOLD_POINTS,
+    "parse": Method.PARSE,
+    "dump_state": Method.DUMP_STATE,
     "discover": Method.DISCOVER,
     "watch": Method.SOURCE_WATCH,
 }
@@ -234,4 +275,4 @@ async def _configured(
     generation = await instance.handshake(origin, GENERATION, runnable.types, options)
     (created,) = await instance.create([RefSpec(REF, type_name, parameters)], options)
     kinds = attribute_kinds(generation.types.values())
-    return Target(generation.types[type_name], created.block_tokens, kinds, instance.client, created.handle)
+    return Target(generation.types[type_name], created.facts, kinds, instance.client, created.handle)

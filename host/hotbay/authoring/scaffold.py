@@ -12,11 +12,12 @@ from string import Template
 from typing import Final
 
 from hotbay.authoring.data_templates import DATA_BODIES
+from hotbay.authoring.request_templates import REQUEST_BODIES
 from hotbay.authoring.templates import GITIGNORE, HOT_BODIES, PYPROJECT, README, REQUEST, TESTS, Body
 from hotbay.errors import InputError, Problem
 from hotbay.packages.manifest import check_label
 
-BODIES: Final = {**HOT_BODIES, **DATA_BODIES}
+BODIES: Final = {**HOT_BODIES, **DATA_BODIES, **REQUEST_BODIES}
 POINTS: Final = tuple(BODIES)
 _TAKEN: Final = frozenset({"hotbay", "hotbay_sdk", "msgpack", "tests"})
 _NAME_HINT: Final = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["GITIGNORE", "HOT_BODIES", "PYPROJECT", "README", "REQUEST", "TESTS", "Body"]
+__all__ = ["ENDPOINTS", "GITIGNORE", "HOT_BODIES", "PYPROJECT", "README", "REQUEST", "TESTS", "Body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ packages = ["$module"]
 id = "$id"
 publisher = "$publisher"
 types = ["$type"]
+stability = "beta"
 ${data_types}entrypoint = "$module:plugin"
 channel = "dev"
 
@@ -84,6 +85,7 @@ $parameters
 $$ pip install pytest                        # once, where hotbay is installed
 $$ python -m pytest
 $$ hotbay deps .                             # requirements.lock: versions and hashes of what the plugin needs
+$$ hotbay dev .                              # runs it; each save is live in less than a second
 $call$$ hotbay conformance --package .$conformance            # every rule of the wire protocol
 $$ hotbay pack . --out packages/$id
 ```
@@ -104,7 +106,7 @@ ${test_imports}from hotbay_sdk.testing import $tools
 from $module import plugin
 """
 
-_ENDPOINTS: Final = """\
+ENDPOINTS: Final = """\
 default/a: {waiting: 1, running: 2, kv_usage: 0.2}
 default/b: {waiting: 9, running: 4, kv_usage: 0.9}
 default/c: {}
@@ -165,7 +167,7 @@ def test_an_unknown_queue_rates_in_the_middle() -> None:
     does="Rates endpoints by the length of their queues: short ones high.",
     reads="`endpoint.waiting`.",
     parameters="`soft_limit` (default 8): from so many waiting requests up the rating is 0.",
-    endpoints=_ENDPOINTS,
+    endpoints=ENDPOINTS,
     call="--endpoints endpoints.yaml",
 )
 
@@ -216,7 +218,7 @@ def test_nearly_full_endpoints_are_left_out() -> None:
     does="Leaves out endpoints whose KV cache is nearly full.",
     reads="`endpoint.kv_usage`.",
     parameters="`most` (default 0.8): the largest share in use with which an endpoint is kept.",
-    endpoints=_ENDPOINTS,
+    endpoints=ENDPOINTS,
     call="--endpoints endpoints.yaml",
 )
 
@@ -313,7 +315,7 @@ def test_the_prompts_length_is_produced() -> None:
     does="Makes the data column PromptLength.chars, the length of a request's prompt.",
     reads="`request.prompt`.",
     parameters="It takes no parameters.",
-    endpoints=_ENDPOINTS,
+    endpoints=ENDPOINTS,
     call="--endpoints endpoints.yaml",
 )
 
@@ -323,7 +325,7 @@ _PROFILE_HANDLER: Final = Body(
 
 from collections.abc import Mapping, Sequence
 
-from hotbay_sdk import Plugin, ProfileHandler, Request
+from hotbay_sdk import Endpoints, Plugin, ProfileHandler, Request
 
 plugin = Plugin("$id")
 
@@ -334,11 +336,11 @@ Results = Mapping[str, Sequence[str] | None]
 class $cls(ProfileHandler):
     """Profiles in the order of the configuration."""
 
-    def pick(self, request: Request, profiles: Sequence[str], results: Results) -> Sequence[str]:
+    def pick(self, request: Request, profiles: Sequence[str], results: Results, endpoints: Endpoints) -> Sequence[str]:
         """Name the profiles that have not run."""
         return [name for name in profiles if name not in results]
 
-    def process(self, request: Request, results: Results) -> tuple[str, Results]:
+    def process(self, request: Request, results: Results, endpoints: Endpoints) -> tuple[str, Results]:
         """The first profile with a result is the primary one."""
         found = {name: ids for name, ids in results.items() if ids}
         if not found:
@@ -363,7 +365,7 @@ def test_the_first_profile_with_a_result_is_primary() -> None:
     does="Runs every profile once and goes on with the first that found an endpoint.",
     reads="The results of the profiles.",
     parameters="It takes no parameters.",
-    endpoints=_ENDPOINTS,
+    endpoints=ENDPOINTS,
     call="--endpoints endpoints.yaml --profile default",
 )
 
@@ -372,9 +374,8 @@ _PRE_REQUEST: Final = Body(
 """Counts where requests went."""
 
 from collections import Counter
-from collections.abc import Sequence
 
-from hotbay_sdk import Context, Endpoints, Plugin, PreRequest, Request
+from hotbay_sdk import Context, Endpoints, PickedTargets, Plugin, PreRequest, Request
 
 plugin = Plugin("$id")
 
@@ -388,9 +389,9 @@ class $cls(PreRequest):
         self._every = every
         self.counts: Counter[str] = Counter()
 
-    def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> None:
+    def pre_request(self, request: Request, picked: PickedTargets, endpoints: Endpoints) -> None:
         """Take note of the first target."""
-        self.counts[targets[0]] += 1
+        self.counts[picked.targets[0]] += 1
         if self.counts.total() % self._every == 0:
             self._log.info("requests so far: %s", dict(self.counts))
 ''',
@@ -407,7 +408,7 @@ def test_every_hundredth_request_tells_the_counts(capsys: pytest.CaptureFixture[
     does="Counts which endpoint requests were sent to, and tells it in its log.",
     reads="The chosen endpoints.",
     parameters="It takes no parameters.",
-    endpoints=_ENDPOINTS,
+    endpoints=ENDPOINTS,
     call="--endpoints endpoints.yaml",
     test_imports="import pytest\n",
 )

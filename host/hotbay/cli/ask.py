@@ -14,6 +14,7 @@ import orjson
 from hotbay.cli.admin_client import AdminClient
 from hotbay.cli.answers import answer_sheet
 from hotbay.cli.endpoints import drain_endpoints, show_endpoints, watch_endpoints
+from hotbay.cli.explain import explain_latest, explain_request, show_states
 from hotbay.cli.lines import log_line
 from hotbay.cli.sheet import Screen, moment, rows
 from hotbay.cli.socket_path import find_socket
@@ -63,6 +64,18 @@ class Ask:
     def drain(self, which: Page, timeout_s: float) -> None:
         """Cordon endpoints, and print what is in flight there until nothing is. Raises when `timeout_s` has passed."""
         drain_endpoints(self._client, which, timeout_s, as_json=self._at.as_json)
+
+    def explain(self, request_id: str, *, everything: bool) -> None:
+        """Print why the decisions for a request came out so."""
+        explain_request(self._client, request_id, everything=everything, as_json=self._at.as_json)
+
+    def explain_latest(self, count: int, *, everything: bool) -> None:
+        """Print the newest decisions."""
+        explain_latest(self._client, count, everything=everything, as_json=self._at.as_json)
+
+    def dump(self, ref: str | None) -> None:
+        """Print what one ref shows of its state, or all."""
+        show_states(self._client, ref, as_json=self._at.as_json)
 
     def logs(self, plugin: str, lines: int, *, follow: bool) -> None:
         """Print the last lines that a plugin wrote, and with `follow` those that it writes."""

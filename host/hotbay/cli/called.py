@@ -45,11 +45,11 @@ def called_lines(called: "Called") -> list[str]:
     for index, (row, has_answer) in enumerate(_answers(called)):
         if has_answer:
             lines.append(f"{what} {index}: {_WORDS[called.point]}")
-            lines += _data(row) if called.point in _ASKED else _row(row)
+            lines += _row(row) if called.point in _ROWS else _data(row)
     for request, text in called.errors:
         lines.append(f"error in {f'every {what}' if request < 0 else f'{what} {request}'}: {text}")
-    if called.point == "pre_request":
-        lines.append("pre_request was taken; it answers nothing")
+    if called.point in _TOLD and not called.rows and not called.errors:
+        lines.append(f"{called.point} was taken; it answers nothing")
     return [*lines, _latency(called)]
 
 
@@ -62,9 +62,18 @@ _WORDS = {
     "extract": "attributes",
     "source": "the event as it goes on",
     "poll": "payload",
+    "screen": "survivors",
+    "admit": "verdict",
+    "request_headers": "attributes",
+    "parse": "parsed",
+    "pre_request": "headers",
+    "saturation": "of these endpoints",
+    "dump_state": "state",
 }
-_ASKED = {"extract": "payload", "source": "event", "poll": "endpoint"}
-"""What is counted, of calls of the data layer."""
+_ROWS = frozenset({"score", "filter", "pick", "produce", "profile_handler", "screen"})
+_TOLD = frozenset({"pre_request", "response_headers", "response_body"})
+_ASKED = {"extract": "payload", "source": "event", "poll": "endpoint", "saturation": "pool", "dump_state": "instance"}
+"""What is counted, of calls that are about no request."""
 
 
 def _data(row: object) -> list[str]:

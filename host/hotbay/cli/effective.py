@@ -11,12 +11,25 @@ import click
 import orjson
 
 from hotbay.cli.files import ENDPOINTS, kind_of, read_text
+from hotbay.cli.loading import Given, load_scheduling
+from hotbay.cli.offers import bundled_index, index_of, look_at_sources
 from hotbay.cli.socket_path import read_host_config
 from hotbay.config.documents import load_document
 from hotbay.config.health_config import HealthSection
+from hotbay.config.host_config import HostConfig
 from hotbay.config.host_fields import Section
-from hotbay.config.picker_config import API_VERSION, KIND, PickerConfig, RefEntry, load_picker_config
+from hotbay.config.picker_config import (
+    API_VERSION,
+    KIND,
+    DataLayer,
+    FlowControl,
+    PickerConfig,
+    PriorityBand,
+    RefEntry,
+    load_picker_config,
+)
 from hotbay.config.swap_config import Swap
+from hotbay.config.system_defaults import complete
 from hotbay.errors import InputError, Place, Problem
 
 __all__ = ["effective_host", "effective_picker", "print_effective", "yaml_lines"]
@@ -26,16 +39,33 @@ Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 # What YAML readers of some version take for a truth value or for nothing.
 _NOT_PLAIN: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+# Ends of lines to YAML, which folds them into blanks; JSON leaves them as they are.
+_LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 _OFF: Final = "off"
 
 
-def print_effective(file: Path | None, *, as_json: bool) -> None:
-    """Print what is in force with this file, or without one. Raises `InputError`."""
-    value = effective_host(read_host_config(file)) if file is None else _effective(file)
+def print_effective(
+    file: Path | None, picker_file: Path | None = None, picker_text: str | None = None, *, as_json: bool
+) -> None:
+    """Print what is in force with this file, or without one. Raises `InputError`.
+
+    `picker_file` or `picker_text`: print that scheduling instead, as it is with the packages of the HostConfig.
+    """
+    given = Given(config_file=file, picker_file=picker_file, picker_text=picker_text)
+    if picker_file is not None or picker_text is not None:
+        value = _effective_scheduling(read_host_config(file), given)
+    else:
+        value = effective_host(read_host_config(file)) if file is None else _effective(file)
     if as_json:
         click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
     else:
         click.echo("\n".join(yaml_lines(value)))
+
+
+def _effective_scheduling(host: HostConfig, given: Given) -> dict[str, Value]:
+    picker, _ = load_scheduling(host, given, Path.cwd(), read_text)
+    offers, _ = look_at_sources(host.sources)
+    return effective_picker(complete(picker, index_of(offers, dict(host.types)).facts))
 
 
 def _effective(file: Path) -> dict[str, Value]:
@@ -45,7 +75,7 @@ def _effective(file: Path) -> dict[str, Value]:
         hint = "an endpoint file has no defaults: name a HostConfig or an EndpointPickerConfig"
         raise InputError([Problem("CONFIG_INVALID", "is an endpoint file", Place(str(file)), hint=hint)])
     if kind == KIND:
-        return effective_picker(load_picker_config(text, file=str(file)))
+        return effective_picker(complete(load_picker_config(text, file=str(file)), bundled_index().facts))
     return effective_host(read_host_config(file))
 
 
@@ -84,10 +114,11 @@ def _quantity(name: str, value: int | float) -> Value:
 
 
 def effective_picker(config: PickerConfig) -> dict[str, Value]:
-    """An EndpointPickerConfig as a document."""
+    """An EndpointPickerConfig as a document; what is as by default in a section that nobody wrote is left out."""
     value: dict[str, Value] = {
         "apiVersion": API_VERSION,
         "kind": KIND,
+        "featureGates": [f"{name}={str(is_on).lower()}" for name, is_on in config.feature_gates.items()],
         "plugins": [
             {"name": plugin.name, "type": plugin.type, "parameters": _plain("", None, plugin.parameters)}
             for plugin in config.plugins
@@ -96,7 +127,16 @@ def effective_picker(config: PickerConfig) -> dict[str, Value]:
             {"name": profile.name, "plugins": [_ref(ref) for ref in profile.plugins]} for profile in config.profiles
         ],
     }
-    layer = config.data_layer
+    if data := _data_layer(config.data_layer):
+        value["dataLayer"] = data
+    if config.parsers:
+        value["requestHandler"] = {"parsers": [_ref(entry) for entry in config.parsers]}
+    if flow := _flow_control(config.flow_control, queues=config.queues):
+        value["flowControl"] = flow
+    return value
+
+
+def _data_layer(layer: DataLayer) -> dict[str, Value]:
     data: dict[str, Value] = {}
     if not layer.inject_defaults:
         data["injectDefaults"] = False
@@ -107,9 +147,42 @@ def effective_picker(config: PickerConfig) -> dict[str, Value]:
         ]
     if layer.discovery is not None:
         data["discovery"] = _ref(layer.discovery)
-    if data:
-        value["dataLayer"] = data
+    return data
+
+
+def _flow_control(flow: FlowControl, *, queues: bool) -> dict[str, Value]:
+    """Without queues nothing but the detector counts."""
+    value: dict[str, Value] = {}
+    if queues:
+        value = {
+            "maxBytes": flow.max_bytes,
+            "maxRequests": flow.max_requests,
+            "defaultRequestTTL": _quantity("_s", flow.request_ttl_s),
+            "noEndpointRequestTTL": _quantity("_s", flow.no_endpoint_ttl_s),
+            "defaultPriorityBand": _band(flow.default_band, has_priority=False),
+            "defaultNegativePriorityBand": _band(flow.negative_band, has_priority=False),
+            "priorityBands": [_band(band, has_priority=True) for band in flow.bands],
+            **_named("usageLimitPolicyPluginRef", flow.usage_limit),
+            "enableEviction": flow.enable_eviction,
+        }
+    if flow.saturation_detector is not None:
+        value["saturationDetector"] = _ref(flow.saturation_detector)
     return value
+
+
+def _band(band: PriorityBand, *, has_priority: bool) -> dict[str, Value]:
+    priority: dict[str, Value] = {"priority": band.priority} if has_priority else {}
+    return {
+        **priority,
+        "maxBytes": band.max_bytes,
+        "maxRequests": band.max_requests,
+        **_named("fairnessPolicyRef", band.fairness),
+        **_named("orderingPolicyRef", band.ordering),
+    }
+
+
+def _named(key: str, entry: RefEntry | None) -> dict[str, Value]:
+    return {} if entry is None else {key: entry.ref}
 
 
 def _ref(entry: RefEntry) -> dict[str, Value]:
@@ -142,4 +215,4 @@ def _entry(key: str, value: Value, indent: str) -> Iterator[str]:
 def _scalar(value: Value) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_PLAIN:
         return value
-    return orjson.dumps(value).decode()
+    return orjson.dumps(value).decode().translate(_LINE_ENDS)

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from hotbay.config.documents import Document
+from hotbay.config.document_stream import split_documents
+from hotbay.config.documents import Document, load_document
 from hotbay.config.host_config import API_VERSION as HOST_VERSION
 from hotbay.config.host_config import KIND as HOST_KIND
 from hotbay.config.picker_config import API_VERSION as PICKER_VERSION
@@ -12,16 +13,27 @@ from hotbay.config.picker_config import KIND as PICKER_KIND
 from hotbay.config.reload import read_content
 from hotbay.config.wording import described, nearest
 from hotbay.errors import InputError, Problem
+from hotbay.models.documents import KINDS
 
-__all__ = ["ENDPOINTS", "folder_of", "kind_of", "read_text"]
+__all__ = ["ENDPOINTS", "MODELS", "folder_of", "has_models", "kind_of", "read_text"]
 
 ENDPOINTS: Final = "endpoint file"
+MODELS: Final = "file of models"
 _PICKER_VERSIONS: Final = (PICKER_VERSION, DEPRECATED_API_VERSION)
 
 
 def read_text(path: Path) -> str:
     """The file's text. Raises `InputError`."""
     return read_content(path).text(hint="check its name")
+
+
+def has_models(text: str, *, file: str) -> bool:
+    """Whether the first of the text's documents is of a kind that is about models: only those may be many in one file."""
+    try:
+        value = load_document(next(iter(split_documents(text)), ""), file=file).value
+    except InputError:
+        return False
+    return isinstance(value, dict) and value.get("kind") in KINDS
 
 
 def folder_of(path: Path) -> Path:

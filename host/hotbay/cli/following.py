@@ -235,6 +235,8 @@ LIVE_FIELDS: Final = frozenset(
         "trust",
         "hosts",
         "lock",
+        "explain",
+        "models",
         "reload",
         "freshness",
         "health",

@@ -17,11 +17,14 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "doctor": "Look at what a host needs of this machine.",
         "bundle": "Copy packages into one folder, for a host without network.",
         "demo": "Real requests, a swap and a kill under load.",
+        "sim": "Simulated vLLM servers, as many as wanted.",
         "version": "Print the versions of host, SDK and protocol.",
     },
     "For operators, of a host that runs": {
         "status": "Show what runs, what is under way, what went wrong.",
         "endpoints": "Show model servers; cordon, drain or weigh them.",
+        "explain": "Show why a request went where it went.",
+        "dump": "Show what plugins know.",
         "events": "Show what happens to plugins, as it happens.",
         "history": "Show what of a plugin was live, since when and why.",
         "logs": "Show what a plugin's processes wrote.",
@@ -40,6 +43,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "For authors of plugins": {
         "new": "Make a plugin's project: code, tests, README.",
+        "dev": "Run a project in a host that puts each save in force.",
         "call": "Call one type of a plugin, without a host.",
         "conformance": "Judge a plugin by the rules of the wire protocol.",
         "deps": "Write requirements.lock of a project.",

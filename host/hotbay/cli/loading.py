@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hotbay.scheduling.registry import SCHEDULING_TYPES
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Given", "Loaded", "load", "load_scheduling", "log_warnings"]
+__all__ = ["Given", "Loaded", "check_data_layer", "load", "load_scheduling", "log_warnings", "read_picker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Given:
     log_level: str | None = None
     log_format: str | None = None
     take_over: bool = False
+    allow_experimental: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +79,28 @@ def load_scheduling(
     Raises:
         InputError: with every problem found, those of built-in types' parameters included.
     """
+    picker, directory = read_picker(host, given, base, read)
+    return replace(picker, warnings=(*picker.warnings, *check_data_layer(picker))), directory
+
+
+def read_picker(host: HostConfig, given: Given, base: Path, read: Callable[[Path], str]) -> tuple[PickerConfig, Path]:
+    """As `load_scheduling`, without a look at what its plugins are. Raises `InputError`."""
     path = given.picker_file or host.scheduling.file
     if given.picker_text is not None:
-        picker, directory = load_picker_config(given.picker_text, file="--config-text"), Path.cwd()
-    elif path is not None:
-        picker, directory = load_picker_config(read(path), file=str(path)), folder_of(path)
-    else:
-        file = f"{given.config_file}#scheduling.text"
-        picker, directory = load_picker_config(host.scheduling.text or "", file=file), base
-    data = read_data_layer(picker, others=SCHEDULING_TYPES)
+        return load_picker_config(given.picker_text, file="--config-text"), Path.cwd()
+    if path is not None:
+        return load_picker_config(read(path), file=str(path)), folder_of(path)
+    return load_picker_config(host.scheduling.text or "", file=f"{given.config_file}#scheduling.text"), base
+
+
+def check_data_layer(picker: PickerConfig, others: Collection[str] = ()) -> tuple[Problem, ...]:
+    """Check what `dataLayer` refers to, and built-in types' parameters; return warnings. Raises `InputError`.
+
+    `others` are further types that are known to have no part in it.
+    """
+    data = read_data_layer(picker, others={*SCHEDULING_TYPES, *others})
     check_listed(data.discovery)
-    return replace(picker, warnings=(*picker.warnings, *data.warnings)), directory
+    return data.warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,8 @@ def _with_options(host: HostConfig, given: Given, base: Path) -> HostConfig:
         changes["endpoints"] = options.endpoints
     if given.listen is not None:
         changes["listen"] = options.listen
+    if given.allow_experimental:
+        changes["scheduling"] = host.scheduling.model_copy(update={"allow_experimental": True})
     logging_changes = {"level": given.log_level, "format": given.log_format}
     chosen = {key: value for key, value in logging_changes.items() if value is not None}
     if chosen:

@@ -7,16 +7,29 @@ import click
 
 from hotbay.cli.call import call
 from hotbay.cli.conformance import conformance
+from hotbay.cli.dev import dev
 from hotbay.cli.failures import fail, fails_in_form, machine_error, silence_output
 from hotbay.cli.grouped import GroupedCommands
 from hotbay.cli.new import new
 from hotbay.cli.operate import OPERATOR_COMMANDS
 from hotbay.cli.publish import publish
+from hotbay.cli.sim import sim
 from hotbay.errors import HostError
 from hotbay.process.init import leave_process_1
 
 _LEVEL = click.Choice(("debug", "info", "warning", "error"))
 _FORMAT = click.Choice(("json", "text"))
+
+
+_PICKER_FILE = click.option(
+    "--config-file", "picker_file", type=click.Path(path_type=Path), help="EndpointPickerConfig file."
+)
+_PICKER_TEXT = click.option("--config-text", "picker_text", help="EndpointPickerConfig as text.")
+
+
+def _check_exclusive(picker_file: Path | None, picker_text: str | None) -> None:
+    if picker_file is not None and picker_text is not None:
+        raise click.UsageError("--config-file and --config-text exclude each other")
 
 
 def main() -> None:
@@ -36,17 +49,23 @@ def commands() -> None:
     """A plugin host for live inference routing."""
 
 
-for _command in (call, conformance, new, publish, *OPERATOR_COMMANDS):
+for _command in (call, conformance, dev, new, publish, sim, *OPERATOR_COMMANDS):
     commands.add_command(_command)
 
 
 @commands.command()
 @click.option("-c", "--config", "config_file", type=click.Path(path_type=Path), help="HostConfig file.")
-@click.option("--config-file", "picker_file", type=click.Path(path_type=Path), help="EndpointPickerConfig file.")
-@click.option("--config-text", "picker_text", help="EndpointPickerConfig as text.")
+@_PICKER_FILE
+@_PICKER_TEXT
 @click.option("--endpoint", "endpoints", multiple=True, metavar="URL", help="A model server; may be repeated.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen instead of listen.http.")
 @click.option("--take-over", is_flag=True, help="Take the place of the host that runs on the same state_dir, if any.")
+@click.option(
+    "--allow-experimental-plugins",
+    "allow_experimental",
+    is_flag=True,
+    help="Use types that their packages do not call beta or stable, as scheduling.allow_experimental.",
+)
 @click.option("--log-level", type=_LEVEL, help="Instead of logging.level.")
 @click.option("--log-format", type=_FORMAT, help="Instead of logging.format.")
 def run(
@@ -59,17 +78,29 @@ def run(
     log_format: str | None,
     *,
     take_over: bool,
+    allow_experimental: bool,
 ) -> None:
     """Run the host and its gateway until SIGTERM or SIGINT."""
-    if picker_file is not None and picker_text is not None:
-        raise click.UsageError("--config-file and --config-text exclude each other")
+    _check_exclusive(picker_file, picker_text)
     # Before anything is imported that may start a thread.
     leave_process_1()
     # Imported here because it brings in the whole host; the other commands do without.
     from hotbay.cli.loading import Given  # noqa: PLC0415
     from hotbay.cli.run import run_host  # noqa: PLC0415
 
-    run_host(Given(config_file, picker_file, picker_text, endpoints, listen, log_level, log_format, take_over))
+    run_host(
+        Given(
+            config_file,
+            picker_file,
+            picker_text,
+            endpoints,
+            listen,
+            log_level,
+            log_format,
+            take_over=take_over,
+            allow_experimental=allow_experimental,
+        )
+    )
 
 
 @commands.command()
@@ -131,22 +162,31 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def validate(files: tuple[Path, ...]) -> None:
-    """Check HostConfig and EndpointPickerConfig FILES, whichever kind they are."""
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@_PICKER_FILE
+@_PICKER_TEXT
+def validate(files: tuple[Path, ...], picker_file: Path | None, picker_text: str | None) -> None:
+    """Check HostConfig, EndpointPickerConfig and endpoint FILES, whichever kind they are.
+
+    With --config-file or --config-text that scheduling is checked, with the HostConfig among FILES or the default one.
+    """
+    _check_exclusive(picker_file, picker_text)
+    if not files and picker_file is None and picker_text is None:
+        raise click.UsageError("name FILES, or --config-file or --config-text")
     # Imported here because pydantic takes longer to import than most commands to run.
     from hotbay.cli.validate import validate_files  # noqa: PLC0415
 
-    sys.exit(validate_files(files))
+    sys.exit(validate_files(files, picker_file, picker_text))
 
 
 @config.command()
-def schema() -> None:
-    """Print the JSON Schema of a HostConfig."""
+@click.argument("kind", type=click.Choice(("HostConfig", "EndpointPickerConfig")), default="HostConfig")
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a KIND, by default of a HostConfig."""
     # Imported here because pydantic takes longer to import than most commands to run.
     from hotbay.cli.validate import print_schema  # noqa: PLC0415
 
-    print_schema()
+    print_schema(kind)
 
 
 _OUTPUT = click.option(
@@ -156,14 +196,20 @@ _OUTPUT = click.option(
 
 @config.command("print-effective")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
+@_PICKER_FILE
+@_PICKER_TEXT
 @_OUTPUT
 @fails_in_form
-def print_effective(file: Path | None, output: str) -> None:
-    """Print what is in force with FILE, or without one, every default written out."""
+def print_effective(file: Path | None, picker_file: Path | None, picker_text: str | None, output: str) -> None:
+    """Print what is in force with FILE, or without one, every default written out.
+
+    With --config-file or --config-text: that scheduling, with the packages of the HostConfig in FILE or the default one.
+    """
+    _check_exclusive(picker_file, picker_text)
     # Imported here because pydantic takes longer to import than most commands to run.
     from hotbay.cli.effective import print_effective  # noqa: PLC0415
 
-    print_effective(file, as_json=output == "json")
+    print_effective(file, picker_file, picker_text, as_json=output == "json")
 
 
 @commands.command()

@@ -8,6 +8,7 @@ import click
 
 from hotbay.cli.asking import CODES, asks
 from hotbay.cli.operate_endpoints import endpoints
+from hotbay.cli.operate_explain import dump, explain
 from hotbay.gateway.admin_routes import ACTIONS
 
 if TYPE_CHECKING:
@@ -242,5 +243,5 @@ def lock(ask: "Ask", out: Path | None) -> None:
 
 OPERATOR_COMMANDS: Final[tuple[click.Command, ...]] = (
     status, endpoints, plan, apply_, pin, unpin, rollback, enable, disable, rollout, quarantine, grant, history, logs, events, gc,
-    lock,
+    lock, explain, dump,
 )  # fmt: skip

@@ -16,6 +16,7 @@ NEW_POINTS: Final = (
     "pre-request",
     "extractor",
     "discovery",
+    "admitter",
 )
 CALLED_POINTS: Final = (
     "score",
@@ -26,9 +27,17 @@ CALLED_POINTS: Final = (
     "pre_request",
     "extract",
     "discover",
+    "admit",
     "source",
     "watch",
     "poll",
+    "screen",
+    "request_headers",
+    "parse",
+    "saturation",
+    "response_headers",
+    "response_body",
+    "dump_state",
 )
 """In the order of `NEW_POINTS`, and behind them those of which there is no first project."""
 

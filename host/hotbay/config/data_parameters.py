@@ -37,6 +37,8 @@ __all__ = [
 SHORTEST_INTERVAL_S: Final = 0.05
 """The reference's base tick, and its minimum."""
 _MAX_PORT: Final = 65535
+# A zero in front means another base to some readers.
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}\Z")
 # It is written into a request line as it is.
 _PATH: Final = re.compile(r"/[!-~]{0,1023}\Z")
 _HTTP_FIELDS: Final = ("scheme", "path", "port", "interval")
@@ -176,7 +178,7 @@ READERS: Final[Mapping[str, Callable[[PickerConfig, PluginEntry], DataTypeParame
 def _port(form: Form, value: Value, path: Path) -> int | None:
     """Return a port; the reference writes ports as numbers or as texts."""
     digits = value if isinstance(value, str) else str(value) if type(value) is int else ""
-    if digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) <= _MAX_PORT:
+    if _PORT.match(digits) and int(digits) <= _MAX_PORT:
         return int(digits)
     form.expected(path, f"a port from 1 to {_MAX_PORT}", value)
     return None

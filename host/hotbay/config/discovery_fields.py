@@ -17,6 +17,8 @@ __all__ = ["CREDENTIAL_FIELDS", "Credentials", "DiscoveryFields"]
 CREDENTIAL_FIELDS: Final = ("authorization", "basicAuth")
 
 _MAX_PORT: Final = 65535
+# A zero in front means another base to some readers.
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}\Z")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?\Z)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
 _NAMESPACE: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
 _SERVER: Final = re.compile(r"(?:\[(?P<bracketed>[^\]]+)\]|(?P<plain>[^:\[\]]+)):(?P<port>[0-9]{1,5})\Z")
@@ -97,7 +99,7 @@ class DiscoveryFields:
     def port(self, name: str) -> int | None:
         value = self._fields[name]
         digits = value if isinstance(value, str) else str(value) if type(value) is int else ""
-        if digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) <= _MAX_PORT:
+        if _PORT.match(digits) and int(digits) <= _MAX_PORT:
             return int(digits)
         self.expected(name, f"a port from 1 to {_MAX_PORT}", value)
         return None

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_
 
 from hotbay.config.discovery_config import DiscoverySection
 from hotbay.config.documents import Document, read_document, refuse, refused
+from hotbay.config.explain_config import Explain
 from hotbay.config.freshness_config import Freshness
 from hotbay.config.health_config import HealthSection
 from hotbay.config.host_fields import (
@@ -38,6 +39,7 @@ from hotbay.config.host_fields import (
     only,
 )
 from hotbay.config.model_problems import problems_of
+from hotbay.config.models_config import Models
 from hotbay.config.objects_config import Objects
 from hotbay.config.source_config import BUNDLED, Source, source_conflicts
 from hotbay.config.swap_config import Swap
@@ -103,10 +105,14 @@ class HostEntry(Section):
 
 
 class Scheduling(Section):
-    """Where the EndpointPickerConfig is: in a file of its own, or here as text. Neither: the default one."""
+    """Where the EndpointPickerConfig is: in a file of its own, or here as text. Neither: the default one.
+
+    `allow_experimental`: types may be used that their packages do not call beta or stable.
+    """
 
     file: FilePath | None = None
     text: str | None = None
+    allow_experimental: bool = False
 
 
 class EndpointEntry(Section):
@@ -259,9 +265,11 @@ class HostConfig(Section):
     logging: Logging = Logging()
     scrape: Scrape = Scrape()
     objects: Objects = Objects()
+    models: Models = Models()
     discovery: DiscoverySection = DiscoverySection()
     freshness: Freshness = Freshness()
     health: HealthSection = HealthSection()
+    explain: Explain = Explain()
 
     _document: Document = PrivateAttr()
 

@@ -1,22 +1,32 @@
 """EndpointPickerConfig: which plugins take part in scheduling, in which profiles, with which weights.
 
 Decides what a text of that kind says; knows no plugin type. A file that works with the reference
-implementation works here unchanged, but for sections that this release does not carry out: those are
-refused as NOT_SUPPORTED instead of being ignored.
-
-Invariants of a `PickerConfig`: names of plugins are unique; each reference names one of them; weights are
-finite and not negative; everything is in the order of the file. Two are equal when they say the same,
-wherever in their files it stands. Pure.
+implementation works here unchanged, but for what joins replicas of a router: that is refused as NOT_SUPPORTED instead of
+being ignored. What nobody wrote is filled in by `system_defaults`, which knows types. Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Final
 
-from hotbay.config.documents import Document, read_document, refuse
+from hotbay.config.documents import read_document, refuse
+from hotbay.config.flow_control import read_detector, read_flow_control
 from hotbay.config.forms import Form
-from hotbay.config.wording import Path, Value, nearest, quoted
-from hotbay.errors import Place, Problem
+from hotbay.config.go_values import parse_go_duration_s
+from hotbay.config.picker_fields import DATA_LAYER, ENTRY, GATES, PLUGIN, PROFILE, REF, REQUEST_HANDLER, SOURCE, TOP
+from hotbay.config.picker_model import (
+    DataLayer,
+    FlowControl,
+    PickerConfig,
+    PluginEntry,
+    PriorityBand,
+    ProfileEntry,
+    RefEntry,
+    SourceEntry,
+)
+from hotbay.config.picker_refs import RefReader
+from hotbay.config.quantities import QuantityError
+from hotbay.config.wording import Path, Value, not_supported, quoted
 
 __all__ = [
     "API_VERSION",
@@ -25,8 +35,10 @@ __all__ = [
     "DEPRECATED_API_VERSION",
     "KIND",
     "DataLayer",
+    "FlowControl",
     "PickerConfig",
     "PluginEntry",
+    "PriorityBand",
     "ProfileEntry",
     "RefEntry",
     "SourceEntry",
@@ -53,18 +65,8 @@ schedulingProfiles:
   - {pluginRef: prefix-cache-scorer, weight: 3}
 """
 
-_GATES: Final = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
 _GATE_VALUES: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
-_FIELDS: Final = (
-    "apiVersion",
-    "kind",
-    "featureGates",
-    "plugins",
-    "schedulingProfiles",
-    "dataLayer",
-    "requestHandler",
-)
 _RENAMED: Final = {
     "plugin_references": "plugins",
     "pluginReferences": "plugins",
@@ -77,89 +79,8 @@ _RENAMED: Final = {
 }
 _RENAMED_IN_PLUGIN: Final = {"args": "parameters", "params": "parameters", "config": "parameters"}
 _RENAMED_IN_ENTRY: Final = {"plugin_ref": "pluginRef", "pluginReference": "pluginRef", "args": "parameters"}
-_NO_FLOW_CONTROL: Final = "flow control comes with a later release: requests are scheduled as they arrive"
-_NO_PARSERS: Final = "parsers are fixed: the OpenAI form is understood"
+_NO_QUEUES: Final = "queueing itself comes with a later release: requests are scheduled as they arrive"
 _NO_REPLICAS: Final = "replicas of the router do not share state yet"
-_LATER: Final = {"flowControl": _NO_FLOW_CONTROL, "saturationDetector": _NO_FLOW_CONTROL, "parser": _NO_PARSERS}
-_LATER_IN_DATA_LAYER: Final = dict.fromkeys(
-    ("peerDiscovery", "crossReplicaSyncerPluginRef", "crossReplicaSyncInterval"), _NO_REPLICAS
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PluginEntry:
-    """An instance to make: its name (by default its type), type, and parameters as written."""
-
-    name: str
-    type: str
-    parameters: Mapping[str, Value]
-    place: Place = field(compare=False)
-    path: Path = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class RefEntry:
-    """A use of an instance. `weight` is None when none is written."""
-
-    ref: str
-    weight: float | None
-    place: Place = field(compare=False)
-    path: Path = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileEntry:
-    """A named list of uses, in the order of the file."""
-
-    name: str
-    plugins: tuple[RefEntry, ...]
-    place: Place = field(compare=False)
-    path: Path = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEntry:
-    """A data source with its extractors."""
-
-    source: RefEntry
-    extractors: tuple[RefEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DataLayer:
-    """Where endpoints and their data come from, beside the defaults."""
-
-    inject_defaults: bool = True
-    sources: tuple[SourceEntry, ...] = ()
-    discovery: RefEntry | None = None
-
-    @property
-    def refs(self) -> frozenset[str]:
-        """Names of the plugins that it refers to."""
-        found = [self.discovery] if self.discovery is not None else []
-        for source in self.sources:
-            found += (source.source, *source.extractors)
-        return frozenset(entry.ref for entry in found)
-
-
-@dataclass(frozen=True, slots=True)
-class PickerConfig:
-    """What an EndpointPickerConfig says. `profiles` is empty when none are written."""
-
-    plugins: tuple[PluginEntry, ...]
-    profiles: tuple[ProfileEntry, ...]
-    data_layer: DataLayer
-    feature_gates: Mapping[str, bool]
-    warnings: tuple[Problem, ...] = field(compare=False)
-    document: Document = field(compare=False, repr=False)
-
-    def plugin(self, name: str) -> PluginEntry | None:
-        """Return the instance of that name."""
-        return next((plugin for plugin in self.plugins if plugin.name == name), None)
-
-    def place(self, *path: str | int) -> Place:
-        """Return where the key at `path` stands, e.g. ``*entry.path, "parameters", "threshold"``."""
-        return self.document.key_place(path)
 
 
 def load_picker_config(text: str, *, file: str) -> PickerConfig:
@@ -187,21 +108,22 @@ class _Reader:
     def __init__(self, form: Form) -> None:
         self._form = form
         self._plugins: dict[str, PluginEntry] = {}
-        self._refs_are_checked = True
+        self._refs = RefReader(form, self._plugins)
 
     def read(self) -> PickerConfig:
         form = self._form
-        top = form.fields(form.document.value, (), _FIELDS, renamed=_RENAMED, later=_LATER)
+        top = form.fields(form.document.value, (), TOP, renamed=_RENAMED)
         if isinstance(form.document.value, dict):
             self._head(top)
         gates = self._gates(top.get("featureGates"))
         self._read_plugins(top.get("plugins"))
         profiles = self._read_profiles(top.get("schedulingProfiles"))
         data_layer = self._read_data_layer(top.get("dataLayer", {}))
-        form.fields(top.get("requestHandler", {}), ("requestHandler",), (), later={"parsers": _NO_PARSERS})
-        return PickerConfig(
-            tuple(self._plugins.values()), profiles, data_layer, gates, tuple(form.warnings), form.document
-        )
+        flow = self._flow_control(top, is_open=gates["flowControl"])
+        parsers = self._parsers(top)
+        plugins = tuple(self._plugins.values())
+        warnings = tuple(form.warnings)
+        return PickerConfig(plugins, profiles, data_layer, gates, warnings, form.document, flow, parsers)
 
     def _head(self, top: Mapping[str, Value]) -> None:
         for key, due in (("apiVersion", (API_VERSION, DEPRECATED_API_VERSION)), ("kind", (KIND,))):
@@ -213,19 +135,19 @@ class _Reader:
             self._form.warn(("apiVersion",), "DEPRECATED", "deprecated apiVersion", hint=f"write {API_VERSION}")
 
     def _gates(self, value: Value) -> Mapping[str, bool]:
-        gates = dict(_GATES)
+        gates = dict(GATES)
         for path, item in self._form.items(value, ("featureGates",)):
             text = self._form.text(item, path)
             if text is None:
                 continue
             name, has_value, setting = text.partition("=")
             name, setting = name.strip(), setting.strip().lower() if has_value else "true"
-            if name not in _GATES:
+            if name not in GATES:
                 self._form.report(
                     path,
                     "CONFIG_INVALID",
                     f"feature gate {quoted(name)} is unknown or unregistered",
-                    hint=f"known: {', '.join(sorted(_GATES))}",
+                    hint=f"known: {', '.join(sorted(GATES))}",
                 )
             elif setting not in _GATE_VALUES:
                 message = f"{quoted(setting)} is not a valid value for the feature gate {name!r}"
@@ -233,21 +155,22 @@ class _Reader:
             else:
                 gates[name] = _GATE_VALUES[setting]
         if gates["flowControl"]:
-            self._form.warn(("featureGates",), "NOT_SUPPORTED", "the gate flowControl has no effect in this release")
+            message = "flow control is read and checked, and its policies are made, but nothing waits"
+            self._form.warn(("featureGates",), "NOT_SUPPORTED", message, hint=_NO_QUEUES)
         return gates
 
     def _read_plugins(self, value: Value) -> None:
         top = self._form.document.value
         before = len(self._form.problems)
         for path, item in self._form.items(value, ("plugins",)):
-            fields = self._form.fields(item, path, ("name", "type", "parameters"), renamed=_RENAMED_IN_PLUGIN)
+            fields = self._form.fields(item, path, PLUGIN, renamed=_RENAMED_IN_PLUGIN)
             name = self._form.name(fields["name"], (*path, "name")) if "name" in fields else None
             entry = self._plugin(fields, path, name) if isinstance(item, dict) else None
             if entry:
                 self._add_plugin(entry, is_named=name is not None)
         # Where names are missing for a reason that was reported, undefined references would be noise.
         is_misspelt = isinstance(top, dict) and any(_RENAMED.get(key) == "plugins" for key in top)
-        self._refs_are_checked = len(self._form.problems) == before and not is_misspelt
+        self._refs.checked = len(self._form.problems) == before and not is_misspelt
 
     def _plugin(self, fields: Mapping[str, Value], path: Path, name: str | None) -> PluginEntry | None:
         parameters = fields.get("parameters", {})
@@ -264,14 +187,19 @@ class _Reader:
     def _add_plugin(self, entry: PluginEntry, *, is_named: bool) -> None:
         first = self._plugins.setdefault(entry.name, entry)
         if first is not entry:
-            message = f"duplicate plugin name {quoted(entry.name)}, on lines {first.place.line} and {entry.place.line}"
+            lines = self._lines(first.path, entry.path)
+            message = f"duplicate plugin name {quoted(entry.name)}, {lines}"
             hint = "choose another name" if is_named else "without a name the type is the name: add `name`"
             self._form.report(entry.path, "DUPLICATE_NAME", message, hint=hint)
+
+    def _lines(self, first: Path, second: Path) -> str:
+        one, other = (self._form.document.place(path).line for path in (first, second))
+        return f"on lines {one} and {other}"
 
     def _read_profiles(self, value: Value) -> tuple[ProfileEntry, ...]:
         profiles: dict[str, ProfileEntry] = {}
         for path, item in self._form.items(value, ("schedulingProfiles",)):
-            fields = self._form.fields(item, path, ("name", "plugins"), renamed={"plugin_refs": "plugins"})
+            fields = self._form.fields(item, path, PROFILE, renamed={"plugin_refs": "plugins"})
             if isinstance(item, dict) and fields.get("name", "") == "":
                 self._form.report(path, "CONFIG_INVALID", "this profile is missing a name", hint="add `name`")
             name = self._form.name(fields["name"], (*path, "name")) if fields.get("name") else None
@@ -284,15 +212,13 @@ class _Reader:
             profile = ProfileEntry(name, tuple(r for r in refs if r), self._form.document.place(path), path)
             first = profiles.setdefault(name, profile)
             if first is not profile:
-                lines = f"on lines {first.place.line} and {profile.place.line}"
-                message = f"duplicate profile name {quoted(name)}, {lines}"
+                message = f"duplicate profile name {quoted(name)}, {self._lines(first.path, path)}"
                 self._form.report(path, "DUPLICATE_NAME", message, hint="choose another name")
         return tuple(profiles.values())
 
     def _entry(self, value: Value, path: Path, profile: str) -> RefEntry | None:
-        known = ("pluginRef", "weight", "type", "parameters")
         before = len(self._form.problems)
-        fields = self._form.fields(value, path, known, renamed=_RENAMED_IN_ENTRY)
+        fields = self._form.fields(value, path, ENTRY, renamed=_RENAMED_IN_ENTRY)
         weight = None
         if "weight" in fields:
             weight = self._form.number(fields["weight"], (*path, "weight"), minimum=0)
@@ -307,7 +233,7 @@ class _Reader:
         if "pluginRef" not in fields and len(self._form.problems) > before:
             # Most likely its misspelling was just reported.
             return None
-        return self._ref(fields, path, weight)
+        return self._refs.of_fields(fields, path, weight)
 
     def _inline(self, entry: PluginEntry, weight: float | None, profile: str) -> RefEntry:
         """Name an instance written inside a profile ``profile/type``, with ``#2`` and so on for further ones."""
@@ -316,43 +242,84 @@ class _Reader:
         while name in self._plugins:
             number += 1
             name = f"{base}#{number}"
-        self._plugins[name] = PluginEntry(name, entry.type, entry.parameters, entry.place, entry.path)
+        self._plugins[name] = replace(entry, name=name)
         return RefEntry(name, weight, entry.place, entry.path)
-
-    def _ref(self, fields: Mapping[str, Value], path: Path, weight: float | None = None) -> RefEntry | None:
-        if fields.get("pluginRef", "") == "":
-            hint = "name one of `plugins`"
-            self._form.report(path, "CONFIG_INVALID", "this entry is missing a 'pluginRef'", hint=hint)
-            return None
-        ref = self._form.name(fields["pluginRef"], (*path, "pluginRef"))
-        if ref is None:
-            return None
-        if ref not in self._plugins and self._refs_are_checked:
-            guess = nearest(ref, self._plugins)
-            hint = f"did you mean {quoted(guess)}?" if guess else "declare it under `plugins`"
-            message = f"references undefined plugin {quoted(ref)}"
-            self._form.report((*path, "pluginRef"), "UNDEFINED_REF", message, hint=hint)
-        return RefEntry(ref, weight, self._form.document.place(path), path)
 
     def _read_data_layer(self, value: Value) -> DataLayer:
         path: Path = ("dataLayer",)
-        known = ("injectDefaults", "sources", "discovery")
-        fields = self._form.fields(value, path, known, later=_LATER_IN_DATA_LAYER)
+        fields = self._form.fields(value, path, DATA_LAYER)
         inject = True
         if "injectDefaults" in fields:
             inject = self._form.boolean(fields["injectDefaults"], (*path, "injectDefaults")) is not False
         sources = [self._source(item, at) for at, item in self._form.items(fields.get("sources"), (*path, "sources"))]
         discovery = None
         if "discovery" in fields:
-            at = (*path, "discovery")
-            discovery = self._ref(self._form.fields(fields["discovery"], at, ("pluginRef",)), at)
+            discovery = self._refs.entry(fields["discovery"], (*path, "discovery"), REF, renamed={})
+        self._replicas(fields, path)
         return DataLayer(inject, tuple(s for s in sources if s), discovery)
 
+    def _replicas(self, fields: Mapping[str, Value], path: Path) -> None:
+        """What joins replicas of a router: an interval alone asks for nothing, the rest cannot be had yet."""
+        form = self._form
+        if "peerDiscovery" in fields:
+            at = (*path, "peerDiscovery")
+            if self._refs.entry(fields["peerDiscovery"], at, REF, renamed={}) is not None:
+                form.problems.append(not_supported(at, form.document.key_place(at), _NO_REPLICAS))
+        if "crossReplicaSyncerPluginRef" in fields:
+            at = (*path, "crossReplicaSyncerPluginRef")
+            if self._refs.named(fields["crossReplicaSyncerPluginRef"], at) is not None:
+                form.problems.append(not_supported(at, form.document.key_place(at), _NO_REPLICAS))
+        if "crossReplicaSyncInterval" in fields:
+            at = (*path, "crossReplicaSyncInterval")
+            try:
+                parse_go_duration_s(fields["crossReplicaSyncInterval"])
+            except QuantityError as error:
+                form.expected(at, error.expected, fields["crossReplicaSyncInterval"])
+            else:
+                form.warn(at, "NO_EFFECT", "has no effect without a crossReplicaSyncerPluginRef", hint=_NO_REPLICAS)
+
     def _source(self, value: Value, path: Path) -> SourceEntry | None:
-        fields = self._form.fields(value, path, ("pluginRef", "extractors"), renamed=_RENAMED_IN_ENTRY)
+        fields = self._form.fields(value, path, SOURCE, renamed=_RENAMED_IN_ENTRY)
         extractors = [
-            self._ref(self._form.fields(item, at, ("pluginRef",), renamed=_RENAMED_IN_ENTRY), at)
+            self._refs.entry(item, at, REF, renamed=_RENAMED_IN_ENTRY)
             for at, item in self._form.items(fields.get("extractors"), (*path, "extractors"))
         ]
-        source = self._ref(fields, path)
+        source = self._refs.of_fields(fields, path)
         return SourceEntry(source, tuple(e for e in extractors if e)) if source else None
+
+    def _flow_control(self, top: Mapping[str, Value], *, is_open: bool) -> FlowControl:
+        flow = read_flow_control(top.get("flowControl", {}), self._form, self._refs, is_open=is_open)
+        written = top.get("flowControl")
+        if not is_open and isinstance(written, dict) and written.keys() - {"saturationDetector"}:
+            hint = "only its saturationDetector counts; write `featureGates: [flowControl]` to open the gate"
+            self._form.warn(("flowControl",), "NO_EFFECT", "is ignored while the gate flowControl is off", hint=hint)
+        if "saturationDetector" not in top:
+            return flow
+        old = read_detector(top["saturationDetector"], ("saturationDetector",), self._refs)
+        has_new = isinstance(written, dict) and written.get("saturationDetector") is not None
+        self._moved("saturationDetector", "flowControl.saturationDetector", has_new=has_new)
+        return flow if has_new else replace(flow, saturation_detector=old)
+
+    def _parsers(self, top: Mapping[str, Value]) -> tuple[RefEntry, ...]:
+        """References to parsers. Whether they name one is known with the types: a type's name stands for a parser, too."""
+        path: Path = ("requestHandler", "parsers")
+        fields = self._form.fields(top.get("requestHandler", {}), ("requestHandler",), REQUEST_HANDLER)
+        parsers = [self._parser(item, at) for at, item in self._form.items(fields.get("parsers"), path)]
+        if "parser" not in top:
+            return tuple(entry for entry in parsers if entry)
+        old = self._parser(top["parser"], ("parser",))
+        self._moved("parser", "requestHandler.parsers", has_new=bool(parsers))
+        return tuple(entry for entry in parsers or [old] if entry)
+
+    def _parser(self, value: Value, path: Path) -> RefEntry | None:
+        checked, self._refs.checked = self._refs.checked, False
+        try:
+            return self._refs.entry(value, path, REF, renamed={})
+        finally:
+            self._refs.checked = checked
+
+    def _moved(self, old: str, new: str, *, has_new: bool) -> None:
+        message = (
+            f"deprecated, and has no effect beside {new}" if has_new else "deprecated: it belongs to another place"
+        )
+        self._form.warn((old,), "DEPRECATED", message, hint=f"write it under {new}")

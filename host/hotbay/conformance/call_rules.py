@@ -93,7 +93,12 @@ async def one_way_calls_are_not_answered(stage: Stage) -> None:
     args = probe.arguments(Shape(), talk.epoch())
     await link.write(link.connection.send_notice(UNKNOWN_METHOD, []))
     await link.write(link.connection.send_notice(probe.method, args))
-    stale: list[Value] = [[GENERATION, UNCONFIGURED], probe.view(Shape(), talk.epoch()), [1, [], None, {}, {}], [["a"]]]
+    stale: list[Value] = [
+        [GENERATION, UNCONFIGURED],
+        probe.view(Shape(), talk.epoch()),
+        [1, [], None, {}, {}],
+        [[["a"], "", {}]],
+    ]
     await link.write(link.connection.send_notice(Method.PRE_REQUEST, stale))
     await talk.ask(probe, Shape())
     await link.unasked()
@@ -103,7 +108,7 @@ async def one_way_calls_are_not_answered(stage: Stage) -> None:
 async def what_is_not_held_is_asked_for(stage: Stage) -> None:
     talk = await stage.shared()
     probe = await talk.probe()
-    probe.needs_endpoints()
+    probe.needs_view()
     view = probe.view(Shape(), talk.epoch())
     await _missing(talk, probe, [*view[:3], None, None, *view[5:]], "ids")
     if probe.columns:
@@ -115,7 +120,7 @@ async def what_is_not_held_is_asked_for(stage: Stage) -> None:
 async def tables_are_completed_or_asked_for(stage: Stage) -> None:
     talk = await stage.shared()
     probe = await talk.probe()
-    probe.needs_endpoints()
+    probe.needs_view()
     if not probe.tables:
         raise InapplicableError("no type that is called reads side tables")
     epoch, later = talk.epoch(), talk.epoch()
@@ -182,7 +187,11 @@ async def _code_of(talk: Conversation, handle: Value) -> ErrorCode:
         return answer.error.code
     result = answer.result if isinstance(answer, ReplyReceived) else None
     last = result[-1] if isinstance(result, list) and result else None
-    found = probe.check_errors(last, Shape()) if probe.sees_endpoints else []
+    found = (
+        probe.check_errors(last, Shape())
+        if isinstance(last, list) and isinstance(result, list) and len(result) > 1
+        else []
+    )
     if not found:
         raise BrokenRuleError(f"a call of handle {handle!r} was served")
     return found[0].code

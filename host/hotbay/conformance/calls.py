@@ -1,25 +1,29 @@
 """Well-formed hot calls to whatever type a peer declares, and the shape that their results must have. Pure."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hotbay_sdk.protocol import CallError, ErrorReceived, Method, ReplyReceived, TypeDeclaration, Value
+from hotbay_sdk.protocol import CallError, ErrorCode, ErrorReceived, Method, ReplyReceived, TypeDeclaration, Value
 from hotbay_sdk.protocol.calls import (
+    ANY_COLUMN,
     INT64_SUFFIX,
     POINT_FILTER,
     POINT_SCORE,
     PROMPT_HASHES,
     REQUEST_SCOPE,
     SIDE_TABLES,
+    TEXT_SCOPE,
     column_format,
     is_column_read,
+    is_request_read,
     mask_bytes,
     run_reply_limit,
 )
 from hotbay_sdk.protocol.messages import HOT_FRAME_BYTES
 from hotbay_sdk.protocol.tables import RowValue, encode_table
+from hotbay_sdk.protocol.verdicts import read_attributes, read_parsed, read_verdict
 
 from hotbay.conformance.verdict import BrokenRuleError, InapplicableError, expect, well_formed
 
@@ -28,20 +32,42 @@ UNKNOWN_METHOD: Final = 255
 ERROR_BYTES: Final = 16 * 1024
 """What the errors of a reply may add to it."""
 PROFILE: Final = "default"
+PATH: Final = "/v1/chat/completions"
+BODY: Final = b'{"model": "model", "messages": [{"role": "user", "content": "hello"}]}'
 
 POINT_METHODS: Final = {
     "score": Method.RUN,
     "filter": Method.RUN,
     "pick": Method.PICK,
     "produce": Method.PRODUCE,
+    "screen": Method.SCREEN,
+    "admit": Method.ADMIT,
     "profile_handler": Method.PROFILE_PICK,
+    "request_headers": Method.REQUEST_HEADERS,
+    "saturation": Method.SATURATION,
+    "parse": Method.PARSE,
 }
 """Points that answer, in the order in which a probe prefers them."""
+
+_OF_ENDPOINTS: Final = frozenset({"score", "filter", "pick", "produce", "screen", "admit"})
+"""Points whose calls are of many requests, over the candidates of a view."""
+_OF_REQUESTS: Final = _OF_ENDPOINTS | {"request_headers"}
+"""Points whose calls are of many requests, and end with the errors of single ones."""
 
 DATA_POINTS: Final = ("extract", "source", "discover", "watch", "poll")
 """Those of the data layer, whose calls travel on the control link."""
 
-KNOWN_POINTS: Final = frozenset({*POINT_METHODS, "pre_request", *DATA_POINTS})
+POLICY_POINTS: Final = ("fairness", "ordering", "usage_limit", "eviction_order", "eviction_filter")
+"""Those that are declared, and that no host of this release calls."""
+
+KNOWN_POINTS: Final = frozenset(
+    {
+        *POINT_METHODS,
+        *DATA_POINTS,
+        *POLICY_POINTS,
+        *("pre_request", "response_headers", "response_body", "dump_state"),
+    }
+)
 
 _FIELDS: Final[dict[str, Value]] = {
     "request.id": "conformance-1",
@@ -61,7 +87,7 @@ _FACTS: Final[dict[str, RowValue]] = {
 }
 """Kind of a side table's value → one."""
 
-__all__ = ["DATA_POINTS", "GENERATION", "KNOWN_POINTS", "UNKNOWN_METHOD", "Probe", "Shape", "choose"]
+__all__ = ["DATA_POINTS", "GENERATION", "KNOWN_POINTS", "UNKNOWN_METHOD", "Probe", "Shape", "choices", "choose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +102,21 @@ class Shape:
 
 def choose(declared: Sequence[TypeDeclaration]) -> tuple[TypeDeclaration, str]:
     """A type and a point of it that can be called; the point is empty where every type only listens."""
+    return next(choices(declared), (declared[0], ""))
+
+
+def choices(declared: Sequence[TypeDeclaration]) -> Iterator[tuple[TypeDeclaration, str]]:
+    """Every type with every point of it that can be called, the best first."""
     for point in POINT_METHODS:
-        for declaration in declared:
-            if point in declaration.points:
-                return declaration, point
-    return declared[0], ""
+        yield from ((declaration, point) for declaration in declared if point in declaration.points)
+
+
+def _are_texts(column: Value, count: int) -> bool:
+    return (
+        isinstance(column, list)
+        and len(column) == count
+        and all(item is None or isinstance(item, str) for item in column)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +138,11 @@ class Probe:
 
     @property
     def sees_endpoints(self) -> bool:
-        return self.point not in ("", "profile_handler")
+        return self.point in _OF_ENDPOINTS
+
+    @property
+    def takes_view(self) -> bool:
+        return self.sees_endpoints or self.point in ("profile_handler", "saturation")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -116,14 +156,14 @@ class Probe:
 
     def batch(self, requests: int) -> int:
         """The largest batch up to `requests` that the method takes."""
-        return requests if self.sees_endpoints else 1
+        return requests if self.point in _OF_REQUESTS else 1
 
     def with_handle(self, handle: Value) -> "Probe":
         return Probe(self.declaration, self.point, handle, self.block_tokens)
 
     def arguments(self, shape: Shape, epoch: int, view: Value = None) -> list[Value]:
         """The method's arguments; `view` in the place of a whole one."""
-        requests = self._requests(shape)
+        requests = self.requests(shape)
         view = self.view(shape, epoch) if view is None else view
         if self.method == Method.RUN:
             number = POINT_SCORE if self.point == "score" else POINT_FILTER
@@ -131,9 +171,17 @@ class Probe:
         if self.method == Method.PICK:
             totals = struct.pack("<f", 0.5) * (shape.requests * shape.rows)
             return [self.handle, view, shape.candidates, totals, requests, 2]
-        if self.method == Method.PRODUCE:
+        if self.point in _OF_ENDPOINTS:
             return [self.handle, view, shape.candidates, requests]
-        return [self.handle, requests, [PROFILE], {}] if self.point else []
+        if self.method == Method.PARSE:
+            path = self.declaration.claims[0] if self.declaration.claims else PATH
+            return [self.handle, path, {}, BODY]
+        rest: dict[str, list[Value]] = {
+            "profile_handler": [self.handle, view, requests, [PROFILE], {}],
+            "request_headers": [self.handle, requests],
+            "saturation": [self.handle, view],
+        }
+        return rest.get(self.point, [])
 
     def view(self, shape: Shape, epoch: int) -> list[Value]:
         """A whole view of its own membership."""
@@ -155,16 +203,18 @@ class Probe:
         }
         return [*whole, None, [epoch, tables]]
 
-    def _requests(self, shape: Shape) -> list[Value]:
+    def requests(self, shape: Shape) -> list[Value]:
+        """The batch."""
         fields: dict[str, Value] = {}
         for name in self.declaration.reads:
             if name == PROMPT_HASHES:
                 if self.block_tokens:
                     fields[f"{name}/{self.block_tokens}"] = [struct.pack("<4Q", 1, 2, 3, 4)] * shape.requests
-            elif not is_column_read(name) and name not in SIDE_TABLES:
+            elif is_request_read(name):
                 fields[name] = [_FIELDS.get(name)] * shape.requests
         column = struct.pack("<f", 0.5) * (shape.requests * shape.rows)
-        data: dict[str, Value] = dict.fromkeys(self.declaration.consumes, column)
+        consumed = (name for name in self.declaration.consumes if name != ANY_COLUMN)
+        data: dict[str, Value] = dict.fromkeys(consumed, column)
         return [shape.requests, [], None, fields, data]
 
     def reply_limit(self, shape: Shape) -> int:
@@ -179,6 +229,9 @@ class Probe:
             expect(isinstance(answer, ErrorReceived), "a method that does not exist was answered with a result")
             return
         if isinstance(answer, ErrorReceived):
+            if self.point not in _OF_REQUESTS and answer.error.code is ErrorCode.PLUGIN_ERROR:
+                # Its author's code raised at what this run gives it, and there is no error of one request to say so.
+                return
             raise BrokenRuleError(f"{self._called} failed with {answer.error.code}: {answer.error.message[:400]}")
         if not isinstance(answer, ReplyReceived):
             raise BrokenRuleError(f"{self._called} was answered after it was cancelled")
@@ -189,7 +242,16 @@ class Probe:
         return f"a well-formed call of {self.declaration.type} ({self.point})"
 
     def _check_result(self, result: Value, shape: Shape) -> None:
-        if self.method == Method.PROFILE_PICK:
+        if self.point in ("admit", "request_headers", "saturation", "parse"):
+            self._check_request_result(result, shape)
+        elif self.point == "screen":
+            bits, errors = self._parts(result, 2)
+            expect(
+                isinstance(bits, bytes) and len(bits) == shape.requests * mask_bytes(shape.rows),
+                f"{self._called}: bits of {shape.requests * mask_bytes(shape.rows)} bytes expected",
+            )
+            self.check_errors(errors, shape)
+        elif self.method == Method.PROFILE_PICK:
             good = isinstance(result, list) and all(isinstance(name, str) for name in result)
             expect(good, f"{self._called}: the result is no list of profile names")
         elif self.method == Method.RUN:
@@ -204,6 +266,23 @@ class Probe:
             data, errors = self._parts(result, 2)
             self._check_data(data, shape)
             self.check_errors(errors, shape)
+
+    def _check_request_result(self, result: Value, shape: Shape) -> None:
+        with well_formed(self._called):
+            if self.point == "parse":
+                read_parsed(result)
+                return
+        if self.point == "saturation":
+            good = isinstance(result, float) and 0.0 <= result < float("inf")
+            expect(good, f"{self._called}: a finite float from 0 up expected, found {str(result)[:80]}")
+            return
+        items, errors = self._parts(result, 2)
+        if not isinstance(items, list) or len(items) != shape.requests:
+            raise BrokenRuleError(f"{self._called}: not one item for each of {shape.requests} requests")
+        for item in items:
+            with well_formed(self._called):
+                read_verdict(item) if self.point == "admit" else read_attributes(item)
+        self.check_errors(errors, shape)
 
     def _parts(self, result: Value, count: int) -> list[Value]:
         if not isinstance(result, list) or len(result) != count:
@@ -240,7 +319,11 @@ class Probe:
             whole, one = data.get(name), data.get(name + REQUEST_SCOPE)
             good = isinstance(whole, bytes) and len(whole) == 4 * shape.requests * shape.rows
             good = good or (isinstance(one, bytes) and len(one) == 4 * shape.requests)
-            expect(good, f"{self._called}: no {name} of B × E numbers, nor {name}{REQUEST_SCOPE} of B")
+            good = good or _are_texts(data.get(name + TEXT_SCOPE), shape.requests)
+            expect(
+                good,
+                f"{self._called}: no {name} of B × E numbers, nor {name}{REQUEST_SCOPE} of B, nor {name}{TEXT_SCOPE} of B texts",
+            )
 
     def check_errors(self, errors: Value, shape: Shape) -> list[CallError]:
         """The errors of a result's last item, each of them well-formed."""
@@ -257,7 +340,12 @@ class Probe:
                 found.append(CallError.from_wire(error))
         return found
 
-    def needs_endpoints(self) -> None:
+    def needs_view(self) -> None:
         """Raise `InapplicableError` for a probe whose calls carry no view."""
+        if not self.takes_view:
+            raise InapplicableError("no type of this package is called with a view")
+
+    def needs_endpoints(self) -> None:
+        """Raise `InapplicableError` for a probe whose calls have no candidates."""
         if not self.sees_endpoints:
             raise InapplicableError("no type of this package is called with endpoints")

@@ -23,10 +23,12 @@ from hotbay_sdk.protocol import (
     Value,
     Welcome,
 )
+from hotbay_sdk.protocol.calls import InstanceFacts
 
-from hotbay.conformance.calls import GENERATION, Probe, Shape, choose
+from hotbay.conformance.calls import GENERATION, Probe, Shape, choices
 from hotbay.conformance.data_calls import DataProbe, data_points, misfit
 from hotbay.conformance.link import Answer, Link, Patience
+from hotbay.conformance.request_calls import REQUEST_POINTS, RequestProbe
 from hotbay.conformance.verdict import BrokenRuleError, InapplicableError, expect, well_formed
 from hotbay.process.child import Child, Exit
 from hotbay.process.launch import LaunchSpec
@@ -168,6 +170,7 @@ class Conversation:
     _epoch: int = 0
     _probe: Probe | None = field(default=None)
     _data_probes: tuple[DataProbe, ...] | None = field(default=None)
+    _request_probes: tuple[RequestProbe, ...] | None = field(default=None)
 
     @classmethod
     async def open(cls, peer: Peer, parameters: Mapping[str, Mapping[str, object]]) -> "Conversation":
@@ -215,19 +218,51 @@ class Conversation:
         return self._probe
 
     async def new_probe(self) -> Probe:
-        """Another instance of that type."""
-        declaration, point = choose(self.declared)
-        if not point:
-            return Probe(declaration, point, [GENERATION, 0], None)
-        handle, entry = self.entry(declaration.type)
+        """Another instance of that type; of the next best one where it cannot be made without parameters."""
+        refusal = ""
+        for declaration, point in choices(self.declared):
+            handle, facts, refused = await self.made(declaration.type)
+            if facts is not None:
+                return Probe(declaration, point, handle, facts.block_tokens)
+            refusal = refusal or refused
+        if refusal:
+            raise InapplicableError(refusal)
+        return Probe(self.declared[0], "", [GENERATION, 0], None)
+
+    async def made(self, type_name: str) -> tuple[Value, InstanceFacts | None, str]:
+        """A new instance: its handle and what it says of itself; or None, and why it cannot be made."""
+        handle, entry = self.entry(type_name)
         instances, errors = await self.configure([entry])
         if errors:
-            raise InapplicableError(f"type {declaration.type} needs parameters: {repr(errors[0])[:200]}")
-        facts = instances.get(str(handle[1]))
-        if not isinstance(facts, dict):
+            return handle, None, f"type {type_name} needs parameters: {repr(errors[0])[:200]}"
+        told = instances.get(str(handle[1]))
+        if not isinstance(told, dict):
             raise BrokenRuleError(f"configure's instances do not name the new handle {handle[1]!r}")
-        tokens = facts.get("block_tokens")
-        return Probe(declaration, point, handle, tokens if isinstance(tokens, int) else None)
+        with well_formed(f"what configure tells of an instance of {type_name}"):
+            return handle, InstanceFacts.from_wire(told), ""
+
+    async def request_probes(self) -> tuple[RequestProbe, ...]:
+        """A configured instance of every type with each of its points around the cycle. Asked for again, the same ones."""
+        if self._request_probes is None:
+            self._request_probes = await self.new_request_probes()
+        return self._request_probes
+
+    async def new_request_probes(self) -> tuple[RequestProbe, ...]:
+        """Other instances of them. Raises `InapplicableError` where there are none, or all of them need parameters."""
+        found: list[RequestProbe] = []
+        refusal = "no type of this package is called around the cycle"
+        for declaration in self.declared:
+            points = [point for point in REQUEST_POINTS if point in declaration.points]
+            if not points:
+                continue
+            handle, facts, refused = await self.made(declaration.type)
+            if facts is None:
+                refusal = refused
+            else:
+                found += [RequestProbe(declaration, point, handle, facts) for point in points]
+        if not found:
+            raise InapplicableError(refusal)
+        return tuple(found)
 
     async def data_probes(self, *points: str) -> tuple[DataProbe, ...]:
         """A configured instance of every type of the data layer with each of its points, or of these points.

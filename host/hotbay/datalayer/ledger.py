@@ -1,8 +1,9 @@
-"""How many requests of ours each endpoint is working on.
+"""How many requests of ours each endpoint is working on, and how many tokens those count.
 
 Counts are kept by id, not by row: they outlive a removal, so that a request which ends after its endpoint was taken
 away, or taken away and put back, settles its own count and nobody else's. Invariants: every `finished` answers one
-`started`; no count is ever below zero; an id without requests takes no memory.
+`started`, with the tokens that it told and that no `relieved` took away since; no count is ever below zero; an id without
+requests takes no memory, and counts no tokens.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ _NO_ROW = -1
 
 
 class UnbalancedLedgerError(Exception):
-    """`finished` was called for an endpoint that has nothing in flight: a fault of the caller, never expected."""
+    """More was taken away than an endpoint has in flight: a fault of the caller, never expected."""
 
     def __init__(self, endpoint_id: str) -> None:
         super().__init__(f"nothing is in flight on {endpoint_id!r}: a request was settled twice, or never started")
@@ -32,6 +33,11 @@ class LedgerEntry:
     untold: int = 0
 
     @property
+    def told(self) -> int:
+        """Requests that said what they count."""
+        return self.requests - self.untold
+
+    @property
     def known_tokens(self) -> int:
         """Tokens in flight, -1 when some request did not say."""
         return -1 if self.untold else self.tokens
@@ -40,7 +46,7 @@ class LedgerEntry:
 class Ledger:
     """Counts by id, mirrored by row for readers that want to see the count of this very moment.
 
-    The store tells it which id sits in which row; everybody else calls `started` and `finished` only.
+    The store tells it which id sits in which row; everybody else calls `started`, `relieved` and `finished` only.
     """
 
     def __init__(self) -> None:
@@ -81,14 +87,26 @@ class Ledger:
             entry.tokens += tokens
         self._mirror(endpoint_id, entry)
 
-    def finished(self, endpoint_id: str, tokens: int | None = None) -> None:
-        """The request is over, however it ended; `tokens` as given to `started`.
+    def relieved(self, endpoint_id: str, tokens: int) -> None:
+        """A request that told its tokens counts so many less from now on; it itself goes on to count.
 
         Raises:
-            UnbalancedLedgerError: nothing is in flight there.
+            UnbalancedLedgerError: no such request is in flight there, or it cannot have told as many. Nothing changed.
         """
         entry = self._entries.get(endpoint_id)
-        if entry is None or (tokens is None and not entry.untold) or (tokens is not None and tokens > entry.tokens):
+        if entry is None or not entry.told or tokens > entry.tokens:
+            raise UnbalancedLedgerError(endpoint_id)
+        entry.tokens -= tokens
+        self._mirror(endpoint_id, entry)
+
+    def finished(self, endpoint_id: str, tokens: int | None = None) -> None:
+        """The request is over, however it ended; `tokens` as given to `started`, less what `relieved` took away.
+
+        Raises:
+            UnbalancedLedgerError: nothing is in flight there, or less than that. Nothing changed.
+        """
+        entry = self._entries.get(endpoint_id)
+        if entry is None or not (entry.untold if tokens is None else entry.told and tokens <= entry.tokens):
             raise UnbalancedLedgerError(endpoint_id)
         entry.requests -= 1
         if tokens is None:

@@ -11,7 +11,7 @@ import logging
 import os
 import pwd
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +24,9 @@ import anyio.to_thread
 import orjson
 
 from hotbay.errors import CapacityError, HostError, taking_over
+from hotbay.gateway.admin_calls import CALLS, ENDPOINT_CALLS, INSPECT_CALLS, lines_of
 from hotbay.gateway.admin_errors import bad_request, error_page, internal_page, status_of
-from hotbay.gateway.admin_operations import AdminOperations, EndpointOperations, Page
+from hotbay.gateway.admin_operations import AdminOperations, EndpointOperations, InspectOperations, Page
 from hotbay.gateway.admin_peer import AdminPeer, PeerGoneError
 from hotbay.gateway.admin_routes import AdminRoute, Arguments, read_call
 from hotbay.gateway.admin_socket import BoundSocket, bind_private, peer_uid
@@ -37,7 +38,6 @@ __all__ = ["AdminLimits", "AdminServer"]
 
 logger = logging.getLogger(__name__)
 
-_DEFAULT_LINES: Final = 200
 _STATUS_INTERVAL_MS: Final = 1000
 # After an accept that failed for want of descriptors: it fails again at once until one is free.
 _ACCEPT_PAUSE_S: Final = 0.2
@@ -60,42 +60,8 @@ class AdminLimits:
     write_s: float = 10.0
 
 
-Call = Callable[[AdminOperations, Arguments, str], Awaitable[Page]]
-
-
-_CALLS: Final[Mapping[str, Call]] = {
-    "status": lambda o, a, who: o.status(),
-    "plan": lambda o, a, who: o.plan(),
-    "apply": lambda o, a, who: o.apply(who),
-    "pin": lambda o, a, who: o.pin(
-        a.text("plugin"), rev=a.optional_count("rev"), digest=a.optional_text("digest"), who=who
-    ),
-    "unpin": lambda o, a, who: o.unpin(a.text("plugin"), who),
-    "rollback": lambda o, a, who: o.rollback(a.text("plugin"), who),
-    "enable": lambda o, a, who: o.enable(a.text("plugin"), who),
-    "disable": lambda o, a, who: o.disable(a.text("plugin"), who, force=a.flag("force")),
-    "rollout": lambda o, a, who: o.rollout(a.text("plugin"), a.text("action"), who),
-    "quarantine": lambda o, a, who: o.quarantine(),
-    "clear_quarantine": lambda o, a, who: o.clear_quarantine(a.text("target"), who),
-    "grant": lambda o, a, who: o.grant(a.text("plugin"), a.texts("capabilities"), who),
-    "history": lambda o, a, who: o.history(a.text("plugin")),
-    "logs": lambda o, a, who: o.logs(a.text("plugin"), _lines(a)),
-    "gc": lambda o, a, who: o.gc(dry_run=a.flag("dry_run")),
-    "lock": lambda o, a, who: o.lock(),
-}
-
-EndpointCall = Callable[[EndpointOperations, Arguments, str], Awaitable[Page]]
-
-_ENDPOINT_CALLS: Final[Mapping[str, EndpointCall]] = {
-    "endpoints": lambda o, a, who: o.endpoints(),
-    "cordon": lambda o, a, who: o.cordon(a.texts("ids"), a.optional_text("selector"), who),
-    "uncordon": lambda o, a, who: o.uncordon(a.texts("ids"), a.optional_text("selector"), who),
-    "weigh": lambda o, a, who: o.weigh(a.texts("ids"), a.optional_text("selector"), a.text("weight"), who),
-}
-
-
 class AdminServer:
-    """See the module. One `run` at a time. Without `endpoints` the calls of those are answered as unavailable.
+    """See the module. One `run` at a time. Without `endpoints` or `inspection` the calls of those are answered as unavailable.
 
     While `is_frozen` says so, whatever would change something is refused: it would be lost with this host.
     """
@@ -106,11 +72,13 @@ class AdminServer:
         limits: AdminLimits | None = None,
         *,
         endpoints: EndpointOperations | None = None,
+        inspection: InspectOperations | None = None,
         background: Background | None = None,
         is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
         self._operations = operations
         self._endpoints = endpoints
+        self._inspection = inspection
         self._is_frozen = is_frozen
         self._limits = limits or AdminLimits()
         self._background = background or Background()
@@ -206,9 +174,14 @@ class AdminServer:
             logger.info("admin_call operation=%s who=%s arguments=%s", route.name, who, arguments)
             if self._is_frozen():
                 raise taking_over()
-        if route.name in _ENDPOINT_CALLS:
-            return await _ENDPOINT_CALLS[route.name](self._endpoint_operations, arguments, who)
-        return await _CALLS[route.name](self._operations, arguments, who)
+        if route.name in ENDPOINT_CALLS:
+            return await ENDPOINT_CALLS[route.name](self._endpoint_operations, arguments, who)
+        if route.name in INSPECT_CALLS:
+            if self._inspection is None:
+                hint = "ask a host that serves requests"
+                raise CapacityError("UNAVAILABLE", "this host decides nothing", hint=hint)
+            return await INSPECT_CALLS[route.name](self._inspection, arguments)
+        return await CALLS[route.name](self._operations, arguments, who)
 
     @property
     def _endpoint_operations(self) -> EndpointOperations:
@@ -226,7 +199,7 @@ class AdminServer:
             return self._operations.events()
         if route.name == "logs" and arguments.flag("follow"):
             plugin = arguments.text("plugin")
-            return self._followed(plugin, await self._operations.logs(plugin, _lines(arguments)))
+            return self._followed(plugin, await self._operations.logs(plugin, lines_of(arguments)))
         return None
 
     async def _endpoint_page(self) -> Page:
@@ -299,11 +272,6 @@ async def _end(stream: AsyncIterator[object]) -> None:
     if close is not None:
         with anyio.move_on_after(_CLOSE_S, shield=True):
             await close()
-
-
-def _lines(arguments: Arguments) -> int:
-    count = arguments.optional_count("lines")
-    return _DEFAULT_LINES if count is None else count
 
 
 def _json(status: int, page: Page) -> Answer:

@@ -9,7 +9,7 @@ nearest one.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-__all__ = ["AdminOperations", "EndpointOperations", "Page"]
+__all__ = ["AdminOperations", "EndpointOperations", "InspectOperations", "Page"]
 
 Page = Mapping[str, object]
 
@@ -102,3 +102,22 @@ class EndpointOperations(Protocol):
 
     async def weigh(self, ids: Sequence[str], selector: str | None, weight: str, who: str) -> Page:
         """Give them a share, 0 to 1, or the one that discovery says."""
+
+
+class InspectOperations(Protocol):
+    """To look into decisions and states; nothing is changed by it."""
+
+    async def explain(self, request_id: str) -> Page:
+        """`{decisions: [page], kept}`: why the decisions for a request came out so, the latest last.
+
+        One that is not kept is an `InputError` whose code is `NOT_FOUND` and whose text says how many are, and how old.
+        """
+
+    async def latest(self, count: int) -> Page:
+        """The same for the newest decisions."""
+
+    async def dump(self, ref: str | None) -> Page:
+        """`{plugins: [{ref, type, plugin, generation, state | error}], host: {part: state}}`: of one ref, or all that show any.
+
+        An unknown ref is an `InputError` whose code is `NOT_FOUND` and whose text names the nearest one.
+        """

@@ -26,6 +26,7 @@ _IDS_LIMIT_COUNT: Final = 4_000
 _TEXTS_LOGGED: Final = 5
 _COUNT_LIMIT: Final = 2**64 - 1
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_ENCODED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _QUERY: Final = re.compile(r"(?:[a-z_]+=[A-Za-z0-9._:-]*(?:&[a-z_]+=[A-Za-z0-9._:-]*)*)?")
 
 Value = str | int | bool | tuple[str, ...]
@@ -97,7 +98,10 @@ def _logged(value: Value) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AdminRoute:
-    """`path` may end in `/{plugin}`, which is an argument then. `about` is one line for the guide."""
+    """`path` may end in `/{NAME}`, which is an argument then. `about` is one line for the guide.
+
+    A plugin's id stands there as it is; of others, what no path may have is percent-encoded.
+    """
 
     method: str
     path: str
@@ -111,6 +115,7 @@ _ENDPOINTS: Final = (Argument("ids", Kind.TEXTS, most=_IDS_LIMIT_COUNT), Argumen
 """Which endpoints: one of the two."""
 # Ten pages a second are a film already; a minute is a heartbeat.
 _INTERVAL: Final = Argument("interval_ms", Kind.COUNT, low=100, high=60_000)
+_DECISIONS: Final = Argument("last", Kind.COUNT, low=1, high=100)
 
 ROUTES: Final = (
     AdminRoute("GET", "/status", "status", "what runs now"),
@@ -135,6 +140,10 @@ ROUTES: Final = (
         (Argument("lines", Kind.COUNT, high=10_000), Argument("follow", Kind.FLAG)),
     ),
     AdminRoute("GET", "/lock", "lock", "a lock file of what is complete"),
+    AdminRoute("GET", "/explain", "explain_latest", "why the newest decisions came out so", (_DECISIONS,)),
+    AdminRoute("GET", "/explain/{id}", "explain", "the same of one request, by the id of its answer and log line"),
+    AdminRoute("GET", "/debug/plugins/state", "dump", "what plugins and the host know"),
+    AdminRoute("GET", "/debug/plugins/state/{ref}", "dump_ref", "what one plugin ref, or part of the host, knows"),
     AdminRoute("POST", "/apply", "apply", "put what waits in force"),
     AdminRoute(
         "POST",
@@ -179,7 +188,8 @@ ROUTES: Final = (
     ),
     AdminRoute("POST", "/gc", "gc", "remove what nothing needs", (Argument("dry_run", Kind.FLAG),)),
 )
-_STEM: Final = "/{plugin}"
+_PLUGIN_STEM: Final = "/{plugin}"
+_STEMS: Final = (_PLUGIN_STEM, "/{id}", "/{ref}")
 
 
 def read_call(method: bytes, target: bytes, body: bytes) -> tuple[AdminRoute, Arguments]:
@@ -189,11 +199,10 @@ def read_call(method: bytes, target: bytes, body: bytes) -> tuple[AdminRoute, Ar
         InputError: NOT_FOUND, METHOD_NOT_ALLOWED, or CONFIG_INVALID with every argument that is wrong.
     """
     path, _, query = target.decode("latin-1").partition("?")
-    plugin: str | None = None
+    named: dict[str, Value] = {}
     routes = [route for route in ROUTES if route.path == path]
     if not routes:
-        stem, _, plugin = path.rpartition("/")
-        routes = [route for route in ROUTES if route.path == stem + _STEM and _SEGMENT.fullmatch(plugin)]
+        routes, named = _named(path)
     if not routes:
         raise _refusal("NOT_FOUND", "there is nothing at this path", hint="GET /status is a good start")
     wanted = method.decode("latin-1")
@@ -203,9 +212,27 @@ def read_call(method: bytes, target: bytes, body: bytes) -> tuple[AdminRoute, Ar
         raise _refusal("METHOD_NOT_ALLOWED", "this path takes another method", expected=allowed, found=wanted)
     given = _query(query) if route.method == "GET" else _object(body)
     arguments = _check(route.arguments, given, from_text=route.method == "GET")
-    if route.path.endswith(_STEM) and plugin is not None:
-        arguments["plugin"] = plugin
-    return route, Arguments(arguments)
+    return route, Arguments({**arguments, **named})
+
+
+def _named(path: str) -> tuple[list[AdminRoute], dict[str, Value]]:
+    """The routes that end in an argument, and that argument."""
+    stem, _, segment = path.rpartition("/")
+    for end in _STEMS:
+        routes = [route for route in ROUTES if route.path == stem + end]
+        if routes:
+            text = segment if end == _PLUGIN_STEM else _decoded(segment)
+            is_one = _SEGMENT.fullmatch(text) if end == _PLUGIN_STEM else _is_text(text)
+            return (routes, {end[2:-1]: text}) if is_one else ([], {})
+    return [], {}
+
+
+def _decoded(segment: str) -> str:
+    """Empty, which is no argument, if it is no text."""
+    try:
+        return _ENCODED.sub(lambda found: bytes.fromhex(found[1].decode()), segment.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def _query(query: str) -> dict[str, object]:

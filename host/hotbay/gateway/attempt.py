@@ -62,6 +62,18 @@ class AttemptUnderWay:
             self._told_era = era
             self._attempts.silent(self._endpoint_id, era, attempt, self._pieces, awaited, self.waited_s)
 
+    def tell_answer(self, status: int, *, has_body: bool, streams: bool, is_over: bool) -> None:
+        """Tell of an answer, once its body begins, or when it ends without one.
+
+        Only a stream that began says how fast tokens come: no error, and no answer without a body.
+        """
+        if self._era is None:
+            return
+        if status >= 500:
+            self.tell(Attempt.FAILED)
+        elif has_body or is_over:
+            self.tell(Attempt.ANSWERED, self.waited_s if streams and has_body and status < 400 else None)
+
     def broke_off(self) -> None:
         """The answer that was told of did not end as it should."""
         self._attempts.ended(self._endpoint_id, self._told_era, Attempt.BROKEN)

@@ -2,12 +2,13 @@
 
 The stages go forward only, but for second tries: on a fresh connection when a kept one turned out closed and nothing had
 come back, and at another endpoint when no connection comes about or a fresh one ends before the first byte of an answer.
-The others are the candidates that the router named, and then what it picks without those that were tried; no endpoint is
-tried twice, and no more than MAX_CANDIDATES are. From the first byte that is relayed there is no second try: a broken
-answer ends as a broken connection. Before a request is written, `look` tells whether its endpoint still takes requests;
-one that was removed or cordoned since the decision is passed over. The router is told where a request is written, once for
-each endpoint; of those at which no connection came about it is not. Each decision, each connection and each wait for a first
-byte has its whole time.
+The others are the candidates that the router named, and then what it picks without those that were tried. From the first
+byte that is relayed there is no second try: a broken answer ends as a broken connection. Before a request is written it is
+looked whether its endpoint still takes requests; one that was removed or cordoned since the decision is passed over. What
+plugins set of headers holds for the endpoint that was decided for: where there is such a header, another endpoint is decided
+for anew, in place of the fallbacks, so that no token in an answer names an endpoint that did not give it. The router is told
+where a request is written, once for each endpoint; of those at which no connection came about it is not. Each decision, each
+connection and each wait for a first byte has its whole time.
 
 Invariants: no request is written to an endpoint that is gone or cordoned, nor counted as started there once it
 is; every `ledger.started` is followed by exactly one `ledger.finished`; the outcome is told exactly once; every
@@ -16,49 +17,34 @@ is; every `ledger.started` is followed by exactly one `ledger.finished`; the out
 
 import asyncio
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.health.patience import Awaited
 from hotbay.datalayer.health.reports import Attempt
-from hotbay.gateway.answers import Refusal
+from hotbay.gateway.answers import Refusal, typed_refusal
 from hotbay.gateway.attempt import AttemptUnderWay
-from hotbay.gateway.head import Framing, request_head, response_framing, response_head
-from hotbay.gateway.limits import GatewayLimits
+from hotbay.gateway.choice import Candidates
+from hotbay.gateway.head import NO_EDITS
+from hotbay.gateway.listening import Listening
+from hotbay.gateway.load import Load
 from hotbay.gateway.outcome import Outcome
-from hotbay.gateway.pool import Dial, DialFailure, Pool
+from hotbay.gateway.outgoing import allowed, outgoing
+from hotbay.gateway.pool import Dial, DialFailure
+from hotbay.gateway.relay import Relay
 from hotbay.gateway.response_reader import ResponseReader
-from hotbay.gateway.seams import Attempts, Completed, Ledger, Look, Router
 from hotbay.gateway.turn import Turn
 from hotbay.gateway.upstream import UpstreamConnection
-from hotbay.observe.metrics import Metrics
+from hotbay.gateway.upstreams import Upstreams
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
 
-__all__ = ["GONE", "MAX_CANDIDATES", "Exchange", "Upstreams"]
-
-# The picked endpoint and two others: more tries would only multiply a client's wait.
-MAX_CANDIDATES = 3
+__all__ = ["GONE", "Exchange"]
 
 GONE = Rejected(
     503, "rejected-no-endpoints", "The model servers that were chosen went away before the request was sent."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Upstreams:
-    """What every exchange of a gateway shares; `via` is the gateway's name."""
-
-    pool: Pool
-    ledger: Ledger
-    metrics: Metrics
-    limits: GatewayLimits
-    router: Router
-    attempts: Attempts
-    look: Look
-    via: bytes
-    completed: Completed | None = None
 
 
 class _Stage(enum.Enum):
@@ -81,53 +67,53 @@ class Exchange:
         self._clock = asyncio.get_running_loop().time
         self._deadline = turn.started_at + shared.limits.first_byte_s
         self._picked: Picked | None = None
-        self._candidates: list[EndpointMetadata] = []
+        self._candidates = Candidates(shared.look)
         self._asked = request
-        self._tried: set[str] = set()
-        self._gone: set[str] = set()
-        self._sent_to: set[str] = set()
-        self._decisions = 1
+        self._streams = request is not None and request.stream
         self._attempt = AttemptUnderWay(shared.attempts, self._clock)
+        self._listening = Listening(shared.router, shared.hearing)
+        self._load = Load(shared.ledger)
+        self._relay = Relay(turn, shared.via)
         self._failure: tuple[Refusal, Outcome] | None = None
+        self._explained: Mapping[bytes, bytes] = {}
         self._endpoint: EndpointMetadata | None = None
+        self._endpoint_id = ""
         self._destination = "-"
         self._connection: UpstreamConnection | None = None
         self._dial: Dial | None = None
-        self._framing = Framing.NONE
-        self._keeps_alive = False
-        self._status = 0
-        self._sent_bytes = 0
-        self._ttft_s: float | None = None
         turn.holder = self
 
     def decided(self, decision: Picked | Rejected) -> None:
         """The router's answer; ignored when the client has left meanwhile."""
         if self._stage is not _Stage.DECIDING:
             return
+        assert self._asked is not None, "it was decided for"
+        self._explained = self._shared.explain(self._asked, decision)
         if isinstance(decision, Rejected):
             self._reject(decision)
             return
         self._picked = decision
-        self.send_to([decision.endpoint, *decision.fallbacks])
+        self._listening.decided(self._asked, decision)
+        self._candidates.offer(decision.candidates, decision.port)
+        self._next_candidate()
 
     def send_to(self, candidates: Sequence[EndpointMetadata]) -> None:
         """Send the request to the first candidate that is there and accepts a connection."""
-        self._candidates = list(candidates)
+        self._candidates.offer(candidates)
         self._next_candidate()
 
     def _next_candidate(self) -> None:
         """Go on to the next one, ask for others, or end with what went wrong before."""
-        endpoint = self._look_for_next() if len(self._tried) < MAX_CANDIDATES else None
+        endpoint = self._candidates.next()
         if endpoint is None:
             self._decide_again()
             return
-        self._settle_ledger()
-        self._tried.add(endpoint.id)
-        self._endpoint = endpoint
+        self._leave_endpoint()
+        self._endpoint, self._endpoint_id = endpoint, endpoint.id
         self._destination = endpoint.authority
         self._attempt.begin(endpoint.id)
-        if self._request is not None:
-            self._shared.ledger.started(endpoint.id)
+        if self._picked is not None:
+            self._load.start(endpoint.id, self._picked)
         connection = self._shared.pool.take(endpoint)
         if connection is None:
             self._connect(endpoint)
@@ -136,28 +122,18 @@ class Exchange:
 
     def _reject(self, decision: Rejected) -> None:
         """End with what went wrong at an endpoint, or without that with the refusal."""
-        refusal = Refusal(decision.status, decision.reason, decision.message), Outcome.FINISHED
-        self._fail(*(self._failure or refusal))
-
-    def _look_for_next(self) -> EndpointMetadata | None:
-        for one in self._candidates:
-            if one.id not in self._tried and one.id not in self._gone:
-                endpoint = self._shared.look(one)
-                if endpoint is not None:
-                    return endpoint
-                self._gone.add(one.id)
-        return None
+        refusal = typed_refusal(decision.status, decision.reason, decision.message)
+        self._fail(*(self._failure or (refusal, Outcome.FINISHED)))
 
     def _decide_again(self) -> None:
         """Ask for an endpoint that is neither tried nor gone, if there may be another try."""
-        spent = max(len(self._tried), self._decisions) >= MAX_CANDIDATES
-        if self._request is None or self._picked is None or spent:
+        avoid = self._candidates.ask_again() if self._picked is not None else None
+        if self._request is None or avoid is None:
             self._reject(GONE)
             return
         self._stage = _Stage.DECIDING
         self._deadline = self._clock() + self._shared.limits.first_byte_s
-        self._decisions += 1
-        self._asked = replace(self._request, avoid=frozenset(self._tried | self._gone))
+        self._asked = replace(self._request, avoid=avoid)
         self._shared.router.decide(self._asked, self.decided)
 
     def _go_elsewhere(self, refusal: Refusal, outcome: Outcome) -> None:
@@ -168,23 +144,17 @@ class Exchange:
 
     def _left_behind(self) -> bool:
         """Whether the endpoint under way went, moved or was cordoned before the request is written; goes on if so."""
-        endpoint = self._endpoint
-        assert endpoint is not None, "asked while one is tried"
-        now = self._shared.look(endpoint)
-        if now is not None and now.authority == endpoint.authority:
+        assert self._endpoint is not None, "asked while one is tried"
+        if not self._candidates.is_left_behind(self._endpoint):
             return False
         self._attempt.tell(Attempt.UNUSED)
-        self._tried.discard(endpoint.id)
-        if now is None:
-            self._gone.add(endpoint.id)
-        self._settle_ledger()
+        self._leave_endpoint()
         self._next_candidate()
         return True
 
     def _tell_silence(self, attempt: Attempt) -> None:
         """Tell that not a byte of a body came for as long as it was waited for, and what that was."""
-        streams = self._request is not None and self._request.stream
-        awaited = Awaited.TOKEN if streams else Awaited.WHOLE
+        awaited = Awaited.TOKEN if self._streams else Awaited.WHOLE
         self._attempt.tell_silence(attempt, Awaited.CONNECTION if self._stage is _Stage.CONNECTING else awaited)
 
     def _connect(self, endpoint: EndpointMetadata) -> None:
@@ -215,34 +185,26 @@ class Exchange:
             self.upstream_lost("connection closed", silent=True)
             return
         self._connection = connection
-        wire = self._turn.wire
-        head = request_head(
-            b"GET" if self._turn.head_only else wire.method,
+        # A rewritten model is in the request's body, which else is the client's own.
+        data = outgoing(
+            self._turn,
             self._target,
-            wire.headers,
+            self._turn.wire.body if self._request is None else self._request.body,
+            self._picked,
             authority=self._destination,
-            request_id=self._turn.request_id,
-            peer=self._turn.client.peer,
+            candidates=self._candidates,
             via=self._shared.via,
-            body_bytes=len(wire.body) if wire.has_framing else None,
+            metrics=self._shared.metrics,
         )
         self._attempt.wait()
         self._deadline = self._attempt.waits_since + self._shared.limits.first_byte_s
-        self._tell_sent()
-        connection.send(self, head + wire.body)
-
-    def _tell_sent(self) -> None:
-        """Tell that the request goes to the endpoint, unless it does so again because a kept connection was closed."""
-        endpoint, asked, picked = self._endpoint, self._asked, self._picked
-        if endpoint is None or asked is None or picked is None or endpoint.id in self._sent_to:
-            return
-        self._sent_to.add(endpoint.id)
-        self._shared.router.sent(asked, picked, endpoint.id)
+        self._listening.sent(self._endpoint_id)
+        connection.send(self, data)
 
     def upstream_read(self, reader: ResponseReader) -> None:
         """Relay what came; the client may be slower than the upstream."""
-        self._relay(reader)
-        if self._ttft_s is not None:
+        self._pass_on(reader)
+        if self._relay.ttft_s is not None:
             self._deadline = self._clock() + self._shared.limits.idle_s
         if self._turn.client.write_paused:
             self.client_paused()
@@ -250,72 +212,36 @@ class Exchange:
     def upstream_ended(self, reader: ResponseReader) -> None:
         """Relay the last of it, settle, and give the client back."""
         self._connection = None
-        self._relay(reader)
+        self._pass_on(reader)
         self._end(Outcome.FINISHED)
-        self._turn.client.turn_done(keep_alive=self._keeps_alive)
+        self._turn.client.turn_done(keep_alive=self._relay.keeps_alive)
 
-    def _relay(self, reader: ResponseReader) -> None:
-        out: list[bytes] = []
+    def _pass_on(self, reader: ResponseReader) -> None:
+        head = b""
         if self._stage is _Stage.AWAITING:
             self._stage = _Stage.RELAYING
-            out.append(self._head(reader))
-        parts = reader.parts
-        if parts:
+            head = self._begin_answer(reader)
+        if reader.parts:
             self._attempt.heard()
-            if self._ttft_s is None:
-                self._first_part()
-            if not self._turn.head_only:
-                if self._framing is Framing.CHUNKED:
-                    out.append(b"%x\r\n" % sum(map(len, parts)))
-                    out += parts
-                    out.append(b"\r\n")
-                else:
-                    out += parts
-            parts.clear()
-        if reader.ended and self._framing is Framing.CHUNKED and not self._turn.head_only:
-            out.append(b"0\r\n\r\n")
-        data = b"".join(out)
-        self._sent_bytes += len(data)
-        if data:
-            self._turn.client.write(data)
-        if self._attempt.is_untold:
-            self._tell_answer(reader)
-
-    def _tell_answer(self, reader: ResponseReader) -> None:
-        """An answer says what its endpoint is worth when its body begins, or when it ends without one."""
-        if self._status >= 500:
-            self._attempt.tell(Attempt.FAILED)
-        elif self._ttft_s is not None or reader.ended:
-            self._attempt.tell(Attempt.ANSWERED, self._attempt.waited_s if self._has_token else None)
-
-    @property
-    def _has_token(self) -> bool:
-        """Whether a stream began: an error, or an answer without a body, says nothing of how fast tokens come."""
-        return self._request is not None and self._request.stream and self._status < 400 and self._ttft_s is not None
-
-    def _first_part(self) -> None:
-        self._ttft_s = self._turn.elapsed_s
-        if self._has_token:
-            self._shared.metrics.ttft_s.observe(self._ttft_s)
-
-    def _head(self, reader: ResponseReader) -> bytes:
-        wire = self._turn.wire
-        self._status = reader.status
-        self._framing = response_framing(reader.status, reader.length, http_1_0=wire.http_1_0)
-        # What the head says holds at the end, also when a drain began in between: the client may send at once.
-        self._keeps_alive = self._turn.keep_alive and self._framing is not Framing.CLOSE
-        return response_head(
-            reader.status,
-            reader.reason,
-            reader.headers,
-            framing=self._framing,
-            length=reader.length,
-            keep_alive=self._keeps_alive,
-            http_1_0=wire.http_1_0,
-            request_id=self._turn.request_id,
-            destination=self._destination,
-            via=self._shared.via,
+            ttft_s = self._relay.came()
+            if ttft_s is not None:
+                self._load.answered()
+            if ttft_s is not None and self._streams and self._relay.status < 400:
+                self._shared.metrics.ttft_s.observe(ttft_s)
+            self._listening.came(reader.parts)
+        self._relay.pass_on(reader, head)
+        self._attempt.tell_answer(
+            self._relay.status,
+            has_body=self._relay.ttft_s is not None,
+            streams=self._streams,
+            is_over=reader.ended,
         )
+
+    def _begin_answer(self, reader: ResponseReader) -> bytes:
+        edits = NO_EDITS if self._picked is None else allowed(self._picked.response_headers, self._shared.metrics)
+        head = self._relay.begin(reader, self._destination, {**edits, **self._explained} if self._explained else edits)
+        self._listening.begun(reader.status, reader.headers)
+        return head
 
     def upstream_lost(self, reason: str, *, silent: bool) -> None:
         """Try again where that is safe; otherwise an error, or a broken answer when one has begun."""
@@ -341,7 +267,7 @@ class Exchange:
 
     def client_resumed(self) -> None:
         if self._connection is not None:
-            if self._ttft_s is not None:
+            if self._relay.ttft_s is not None:
                 self._deadline = self._clock() + self._shared.limits.idle_s
             self._connection.resume()
 
@@ -389,12 +315,13 @@ class Exchange:
 
     def _fail(self, refusal: Refusal, outcome: Outcome) -> None:
         self._let_go(outcome)
-        self._turn.refuse(refusal, outcome, self._destination)
+        self._turn.refuse(refusal.also(self._explained), outcome, self._destination)
 
     def _end(self, outcome: Outcome) -> None:
         self._let_go(outcome)
+        relay = self._relay
         self._turn.finish(
-            self._status, outcome, sent_bytes=self._sent_bytes, endpoint=self._destination, ttft_s=self._ttft_s
+            relay.status, outcome, sent_bytes=relay.sent_bytes, endpoint=self._destination, ttft_s=relay.ttft_s
         )
 
     def _let_go(self, outcome: Outcome) -> None:
@@ -406,20 +333,19 @@ class Exchange:
         if connection is not None:
             connection.abort()
         self._attempt.tell(Attempt.FAILED if outcome.blames_endpoint else Attempt.UNTOLD)
-        endpoint = self._settle_ledger()
-        if endpoint is None:
-            return
-        self._shared.metrics.outcomes.add((outcome.value,))
-        if self._picked is not None:
-            failed = outcome.blames_endpoint or self._status >= 500
-            self._shared.router.outcome(self._picked, failed=failed, ttft_s=self._ttft_s)
-        if self._shared.completed is not None and self._request is not None and self._picked is not None:
-            self._shared.completed(self._request, self._picked, endpoint, outcome, first_byte=self._status != 0)
+        endpoint = self._leave_endpoint(outcome)
+        self._listening.end(self._endpoint_id, outcome)
+        if endpoint is not None and self._request is not None and self._picked is not None:
+            relay = self._relay
+            self._shared.settled(
+                self._request, self._picked, endpoint, outcome, status=relay.status, ttft_s=relay.ttft_s
+            )
 
-    def _settle_ledger(self) -> EndpointMetadata | None:
+    def _leave_endpoint(self, outcome: Outcome = Outcome.UPSTREAM_ERROR) -> EndpointMetadata | None:
         """Settle the endpoint that was started; None when nothing was."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is None or self._request is None:
             return None
-        self._shared.ledger.finished(endpoint.id)
+        self._load.end()
+        self._listening.left(outcome)
         return endpoint

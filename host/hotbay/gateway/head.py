@@ -7,10 +7,14 @@ name of its own (RFC 9110, 7.6.3): a request that has it already came back.
 """
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 __all__ = [
     "DESTINATION",
+    "HOP_BY_HOP",
+    "NO_EDITS",
     "Framing",
     "Header",
     "Headers",
@@ -27,7 +31,9 @@ Headers = Sequence[Header]
 
 DESTINATION = b"x-gateway-destination-endpoint"
 
-_HOP_BY_HOP = frozenset(
+NO_EDITS: Final[Mapping[bytes, bytes | None]] = MappingProxyType({})
+
+HOP_BY_HOP = frozenset(
     {
         b"connection",
         b"keep-alive",
@@ -40,8 +46,17 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-_NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
-_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"content-length", b"x-request-id"}
+# By these a model server's sidecar is told where to have work done: from a client they would be requests to anywhere.
+_ROUTING = frozenset(
+    {
+        b"x-prefiller-host-port",
+        b"x-encoder-hosts-ports",
+        b"x-data-parallel-host-port",
+        b"x-kv-cache-source-host-port",
+    }
+)
+_NOT_UPSTREAM = HOP_BY_HOP | _ROUTING | {b"host", b"content-length", b"expect", b"http2-settings", b"x-request-id"}
+_NOT_DOWNSTREAM = HOP_BY_HOP | {b"content-length", b"x-request-id"}
 # Words between a client and the router, in both directions. The first was named by Envoy's endpoint picker protocol.
 _CONTROL_PREFIXES = (b"x-gateway-", b"x-llm-d-", b"x-hotbay-")
 # What Connection may not name: these end a message or say whose it is, and without them the next hop reads another one;
@@ -89,9 +104,17 @@ def request_head(
     peer: str,
     via: bytes,
     body_bytes: int | None,
+    destinations: str = "",
+    edits: Mapping[bytes, bytes | None] = NO_EDITS,
 ) -> bytes:
-    """Head of the request to the upstream. `via` is this gateway; `body_bytes` None: no body and no length."""
+    """Head of the request to the upstream. `via` is this gateway; `body_bytes` None: no body and no length.
+
+    `destinations` says where the request goes and where it would go next; `edits` replace headers, or take them away. They
+    were found to be allowed.
+    """
     dropped = _NOT_UPSTREAM | nominated(headers)
+    if edits:
+        dropped |= edits.keys()
     parts = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method, target, authority.encode())]
     forwarded: list[bytes] = []
     passed: list[bytes] = []
@@ -104,6 +127,9 @@ def request_head(
             passed.append(value)
         else:
             parts += (name, b": ", value, b"\r\n")
+    _add(parts, edits)
+    if destinations:
+        parts.append(b"%b: %b\r\n" % (DESTINATION, destinations.encode()))
     if body_bytes is not None:
         parts.append(b"content-length: %d\r\n" % body_bytes)
     parts.append(
@@ -111,6 +137,12 @@ def request_head(
         % (request_id.encode(), b", ".join([*forwarded, peer.encode()]), b", ".join([*passed, b"1.1 " + via]))
     )
     return b"".join(parts)
+
+
+def _add(parts: list[bytes], edits: Mapping[bytes, bytes | None]) -> None:
+    for name, value in edits.items():
+        if value is not None:
+            parts += (name, b": ", value, b"\r\n")
 
 
 def response_framing(status: int, length: int | None, *, http_1_0: bool) -> Framing:
@@ -134,9 +166,12 @@ def response_head(
     request_id: str,
     destination: str,
     via: bytes,
+    edits: Mapping[bytes, bytes | None] = NO_EDITS,
 ) -> bytes:
-    """Head of the response to the client; `via` is this gateway."""
+    """Head of the response to the client; `via` is this gateway. `edits` as in `request_head`."""
     dropped = _NOT_DOWNSTREAM | nominated(headers)
+    if edits:
+        dropped |= edits.keys()
     parts = [b"HTTP/1.1 %d %b\r\n" % (status, reason)]
     passed: list[bytes] = []
     for name, value in headers:
@@ -144,6 +179,7 @@ def response_head(
             passed.append(value)
         elif name not in dropped and not name.startswith(_CONTROL_PREFIXES):
             parts += (name, b": ", value, b"\r\n")
+    _add(parts, edits)
     if framing is Framing.LENGTH:
         parts.append(b"content-length: %d\r\n" % (length or 0))
     elif framing is Framing.CHUNKED:

@@ -8,28 +8,36 @@ import logging
 import math
 import secrets
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
 
 import anyio
 
+from hotbay.gateway.directing import Director, no_rules
 from hotbay.gateway.dispatch import Dispatcher
-from hotbay.gateway.exchange import Upstreams
+from hotbay.gateway.explain_header import Explain, nothing
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.pool import Pool
+from hotbay.gateway.reading import Reading
 from hotbay.gateway.request_ids import request_ids
 from hotbay.gateway.seams import (
+    BUILT_IN,
+    NOBODY,
     UNWATCHED,
     Attempts,
     Completed,
+    Hearing,
     Ledger,
     ListEndpoints,
     Look,
     NotReady,
+    Parsing,
     Router,
     as_decided,
 )
 from hotbay.gateway.server import ClientConnection, Taker
+from hotbay.gateway.upstreams import Upstreams
+from hotbay.models.rules import ModelRules
 from hotbay.observe.metrics import Metrics
 from hotbay.resolving.resolver import SYSTEM, Resolver
 
@@ -54,7 +62,11 @@ class Gateway:
         attempts: told how each endpoint does.
         look: asked before a request is sent: what was decided may be a while old.
         limits: see `GatewayLimits`.
-        random: chooses among endpoints where no decision is made.
+        random: chooses among endpoints where no decision is made, and among the targets of a model's rewrite.
+        hearing: told of responses, as far as it wants.
+        parsing: which parsers there are, and those that do not read by themselves.
+        models: rewrites and objectives, as they are at the moment.
+        explain: what answers say of decisions.
         resolver: knows the addresses of endpoints that are named.
     """
 
@@ -72,6 +84,10 @@ class Gateway:
         limits: GatewayLimits | None = None,
         random: Random | None = None,
         resolver: Resolver = SYSTEM,
+        hearing: Hearing = NOBODY,
+        parsing: Parsing = BUILT_IN,
+        models: Callable[[], ModelRules] = no_rules,
+        explain: Explain = nothing,
     ) -> None:
         self.limits = limits or GatewayLimits()
         self.metrics = metrics
@@ -79,12 +95,15 @@ class Gateway:
         self.taker: Taker | None = None
         self.choose_id = request_ids(secrets.token_hex(4))
         self.pool = Pool(self.limits, metrics, resolver=resolver)
+        random = random or Random(secrets.randbits(64))  # noqa: S311 - spreads load, keeps no secret
         self._dispatcher = Dispatcher(
-            router,
-            Upstreams(self.pool, ledger, metrics, self.limits, router, attempts, look, _name(), completed),
+            Upstreams(
+                self.pool, ledger, metrics, self.limits, router, attempts, look, _name(), completed, hearing, explain
+            ),
+            Reading(parsing, Director(models, random, metrics), self.limits.first_byte_s),
             endpoints=endpoints,
             not_ready=not_ready,
-            random=random or Random(secrets.randbits(64)),  # noqa: S311 - spreads load, keeps no secret
+            random=random,
         )
         self._connections: set[ClientConnection] = set()
         self._empty = asyncio.Event()

@@ -1,16 +1,18 @@
 """Which paths the gateway answers, and with which methods.
 
-Pure. The table is data; a path that is not in it is 404, a method that the path does not take is 405. HEAD stands for
-GET without a body.
+Pure. The table is data; a method that its path does not take is 405. What is posted to a path that is not in it is for
+a parser to know; anything else is 404. HEAD stands for GET without a body.
 """
 
 import enum
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import httptools
 
 from hotbay.gateway.answers import Refusal
+from hotbay.gateway.parsers.paths import original_target
 
 __all__ = ["Match", "Route", "match_route"]
 
@@ -20,6 +22,8 @@ class Route(enum.StrEnum):
 
     CHAT = "chat"
     COMPLETIONS = "completions"
+    INFERENCE = "inference"
+    PASSTHROUGH = "passthrough"
     MODELS = "models"
     HEALTH = "health"
     LIVE = "livez"
@@ -50,21 +54,25 @@ _ROUTES: dict[bytes, tuple[Route, bytes]] = {
     b"/pick": (Route.PICK, b"POST"),
 }
 _PATHS = {path: path.decode() for path in _ROUTES}
+# Nothing below it is ever a model server's.
+_OWN = b"/pick/"
 _PICK_DONE = re.compile(rb"/pick/([0-9A-Za-z_-]{1,64})/done")
 
 
-def match_route(method: bytes, target: bytes) -> Match | Refusal:
-    """The route of a request line, or why there is none."""
-    origin = target if target.startswith(b"/") else _origin_form(target)
+def match_route(method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> Match | Refusal:
+    """The route of a request line, or why there is none. `headers` say the path where the target does not."""
+    origin = target if target.startswith(b"/") else _origin_form(target) or original_target(headers)
     path = origin.partition(b"?")[0]
     found = _ROUTES.get(path)
-    if found is None:
-        done = _PICK_DONE.fullmatch(path)
-        if done is None:
-            return Refusal(404, "not-found", "There is nothing at this path.")
+    if found is not None:
+        route, wanted = found
+        return _with_method(method, wanted, Match(route, origin, _PATHS[path]))
+    done = _PICK_DONE.fullmatch(path)
+    if done is not None:
         return _with_method(method, b"POST", Match(Route.PICK_DONE, origin, "/pick/done", done[1].decode()))
-    route, wanted = found
-    return _with_method(method, wanted, Match(route, origin, _PATHS[path]))
+    if method == b"POST" and path and not path.startswith(_OWN):
+        return Match(Route.INFERENCE, origin, path.decode("latin-1"))
+    return Refusal(404, "not-found", "There is nothing at this path.")
 
 
 def _with_method(method: bytes, wanted: bytes, match: Match) -> Match | Refusal:

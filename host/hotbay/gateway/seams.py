@@ -1,24 +1,33 @@
 """What the gateway needs from the rest of the host, as Protocols and callables: it imports neither scheduler nor store."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
+
+from hotbay_sdk.protocol.verdicts import Parsed
 
 from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.health.patience import Awaited
 from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.outcome import Outcome
+from hotbay.gateway.parsers.table import DEFAULT_PARSERS
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.response_facts import NO_WANTS, ResponseFacts, ResponseWants
 
 __all__ = [
+    "BUILT_IN",
+    "NOBODY",
     "UNWATCHED",
     "Attempts",
     "Completed",
     "Decided",
+    "Hearing",
     "Ledger",
     "ListEndpoints",
     "Look",
     "NotReady",
+    "ParseDone",
+    "Parsing",
     "Router",
     "as_decided",
 ]
@@ -59,12 +68,90 @@ class Router(Protocol):
         ...
 
 
+class Hearing(Protocol):
+    """Told of what becomes of requests after their decision; never raises, and returns at once."""
+
+    @property
+    def hears_responses(self) -> ResponseWants: ...
+
+    def withdraw(self, request: InferenceRequest, decision: Picked, endpoint_id: str, /) -> None:
+        """A request that was sent to this endpoint ended there without a first byte."""
+        ...
+
+    def response_headers(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, status: int, headers: Mapping[str, str], /
+    ) -> None:
+        """A response's head came, with these of the headers that are wanted."""
+        ...
+
+    def response_body(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, facts: ResponseFacts, /
+    ) -> None:
+        """More of a response's body came, or it is over: once for each endpoint that the request was sent to."""
+        ...
+
+
+class _Nobody:
+    hears_responses = NO_WANTS
+
+    def withdraw(self, request: InferenceRequest, decision: Picked, endpoint_id: str, /) -> None:
+        """Nobody learned of it."""
+
+    def response_headers(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, status: int, headers: Mapping[str, str], /
+    ) -> None:
+        """Nobody wants it."""
+
+    def response_body(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, facts: ResponseFacts, /
+    ) -> None:
+        """Nor this."""
+
+
+NOBODY: Hearing = _Nobody()
+
+ParseDone = Callable[[Parsed | Rejected], None]
+"""Takes what a package's parser made of a body, or why it made nothing."""
+
+
+class Parsing(Protocol):
+    """Which parsers there are, and those of packages."""
+
+    @property
+    def parsers(self) -> Sequence[tuple[str, str]]:
+        """(path suffix, ref) in the configuration's order, as `ParserTable` takes them; another object when they changed."""
+        ...
+
+    def parse(self, ref: str, path: str, headers: Mapping[str, str], body: bytes, done: ParseDone, /) -> None:
+        """Have a package's parser read a body; call `done` exactly once, now or later on the same loop; never raise."""
+        ...
+
+
+class _BuiltIn:
+    parsers: Sequence[tuple[str, str]] = DEFAULT_PARSERS
+
+    def parse(self, ref: str, path: str, headers: Mapping[str, str], body: bytes, done: ParseDone, /) -> None:
+        """There is none."""
+        done(Rejected(500, "no-parser", "there is no such parser"))
+
+
+BUILT_IN: Parsing = _BuiltIn()
+
+
 class Ledger(Protocol):
-    """Counts requests in flight by endpoint id; every `started` is answered by exactly one `finished`."""
+    """Counts requests in flight by endpoint id, and their tokens; every `started` is answered by exactly one `finished`."""
 
-    def started(self, endpoint_id: str, /) -> None: ...
+    def started(self, endpoint_id: str, tokens: int | None, /) -> None:
+        """A request that counts so many tokens; None: nobody wants to know how many."""
+        ...
 
-    def finished(self, endpoint_id: str, /) -> None: ...
+    def relieved(self, endpoint_id: str, tokens: int, /) -> None:
+        """One of them counts so many tokens less."""
+        ...
+
+    def finished(self, endpoint_id: str, tokens: int | None, /) -> None:
+        """One of them is over, which counted so many tokens in the end."""
+        ...
 
 
 class Attempts(Protocol):

@@ -70,7 +70,7 @@ class Turn:
         self.holder: Holder | None = None
         self.started_at = asyncio.get_running_loop().time()
         # Deadlines go by the loop's clock, which counts whole milliseconds; measurements need a finer one.
-        self._began = time.perf_counter()
+        self.began_s = time.perf_counter()
         self._metrics = metrics
         metrics.requests_in_flight += 1
 
@@ -87,7 +87,7 @@ class Turn:
     @property
     def elapsed_s(self) -> float:
         """Time since the whole request was there."""
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self.began_s
 
     def refuse(self, refusal: Refusal, outcome: Outcome = Outcome.FINISHED, endpoint: str = "-") -> None:
         """Answer with an error and finish."""

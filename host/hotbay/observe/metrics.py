@@ -27,6 +27,10 @@ from hotbay.observe.plugin_counters import PluginCounters
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+# Clients choose these: nobody looks through more of them.
+_MAX_UNKNOWN = 100
+# Longest label that a client chooses. With as many series as there may be the page stays under a megabyte.
+_LABEL_CHARS = 64
 
 
 class Metrics:
@@ -55,6 +59,9 @@ class Metrics:
         self.ejections_withheld = LabelledCounter(("reason",))
         self.endpoint_probes = LabelledCounter(("result",))
         self.endpoints_refused = LabelledCounter(("reason",))
+        self.model_rewrites = LabelledCounter(("model", "target", "result"))
+        self.unknown_objectives = LabelledCounter(("objective",), _MAX_UNKNOWN)
+        self.header_edits_refused = LabelledCounter(("why",))
         self.poll_errors = LabelledCounter(("source",))
         self.poll_skips = LabelledCounter(("source",))
         self.extract_errors = LabelledCounter(("source", "extractor"))
@@ -149,6 +156,18 @@ class Metrics:
         """A discovery named an endpoint where it may not: outside of the allowed `network`s, by `name`, or `reserved`."""
         self.endpoints_refused.add((reason,))
 
+    def model_rewrite(self, model: str, target: str, result: str) -> None:
+        """A model's name was to be replaced in a body: `applied`, or `impossible` because it does not stand there."""
+        self.model_rewrites.add((model[:_LABEL_CHARS], target[:_LABEL_CHARS], result))
+
+    def unknown_objective(self, objective: str) -> None:
+        """A client named an objective that is not known: its priority is 0."""
+        self.unknown_objectives.add((objective[:_LABEL_CHARS],))
+
+    def header_edit_refused(self, why: str) -> None:
+        """A plugin wanted to set a header that it may not: for its `name` or its `value`."""
+        self.header_edits_refused.add((why,))
+
     def poll_failed(self, source: str) -> None:
         """A source brought nothing of an endpoint."""
         self.poll_errors.add((source,))
@@ -197,6 +216,17 @@ class Metrics:
                 "datalayer_endpoints_refused",
                 "Endpoints that a discovery named where it may not: by network, by name, or reserved for none of them.",
                 self.endpoints_refused,
+            ),
+            (
+                "model_rewrites",
+                "Names of models to be replaced in bodies: applied, or impossible where the name does not stand.",
+                self.model_rewrites,
+            ),
+            ("unknown_objectives", "Requests that name an objective that is not known.", self.unknown_objectives),
+            (
+                "header_edits_refused",
+                "Headers that plugins wanted to set and may not, for their name or value.",
+                self.header_edits_refused,
             ),
             ("datalayer_poll_errors", "Polls of endpoints that brought nothing, by source.", self.poll_errors),
             (

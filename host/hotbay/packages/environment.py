@@ -28,6 +28,7 @@ import anyio.to_thread
 
 from hotbay.errors import InputError, PackageError, Problem
 from hotbay.packages.building import remove_unowned
+from hotbay.packages.entrypoint import check_entry_point
 from hotbay.packages.environment_build import FORM, CheckRoom, WheelPath, build, move_aside
 from hotbay.packages.manifest import Manifest
 from hotbay.packages.tree import FileIdentity, remove_tree, tree_bytes, tree_digest, tree_identity
@@ -109,6 +110,10 @@ class Environments:
                     raise PackageError("FETCH_FAILED", f"{final} was changed while it was built")
                 logger.info("environment_built package=%s digest=%s path=%s", manifest.id, manifest.digest, final)
         return Environment(key, found, self.root / key / "site")
+
+    async def check(self, manifest: Manifest, interpreter: str, site: Path) -> None:
+        """See that what was built holds the manifest's entry point. Raises as `check_entry_point`."""
+        await check_entry_point(manifest, interpreter, site)
 
     @asynccontextmanager
     async def _turn(self, key: str) -> AsyncIterator[None]:

@@ -17,7 +17,6 @@ import anyio
 import anyio.to_thread
 
 from hotbay.errors import CapacityError, PackageError, taking_over
-from hotbay.packages.entrypoint import check_entry_point
 from hotbay.packages.environment import Environment, Environments
 from hotbay.packages.fetch_blob import PartStore
 from hotbay.packages.manifest import Manifest, parse_manifest
@@ -182,7 +181,7 @@ class Fetcher:
         made = found or await self._environments.build(
             manifest, interpreter, blobs.path, trees=trees, check_room=self._check_room
         )
-        await check_entry_point(manifest, interpreter, made.site)
+        await self._environments.check(manifest, interpreter, made.site)
         await self._record(manifest, blobs, made)
         return made
 

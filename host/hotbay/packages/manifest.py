@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hotbay.config.type_facts import UNKNOWN, TypeFacts
 from hotbay.errors import PackageError
 from hotbay.store.digests import DIGEST_PATTERN, Digest, digest_of
 
@@ -36,7 +37,10 @@ _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _ENTRYPOINT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _SEMVER: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 _PLATFORM: Final = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*", re.ASCII)
-_LATER: Final[Mapping[str, object]] = {"one_shot": False, "data_types": []}
+_POINT: Final = re.compile(r"[a-z][a-z_]{0,63}", re.ASCII)
+_REF_PATH: Final = re.compile(r"(\*|[A-Za-z_][\w-]*)(\.(\*|[A-Za-z_][\w-]*))*(=[!-<>-~]{1,253})?", re.ASCII)
+_DATA_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}", re.ASCII)
+_LATER: Final[Mapping[str, object]] = {"one_shot": False, "data_types": [], "type_facts": {}}
 """Fields that the first manifests did not have, and their defaults."""
 _CHANNELS: Final = {"": "dev", "dev": "dev", "development": "dev", "release": "release", "production": "release"}
 
@@ -50,8 +54,12 @@ __all__ = [
     "Channel",
     "Manifest",
     "ProtocolRange",
+    "TypeFactsEntry",
+    "check_data_key",
     "check_entrypoint",
     "check_label",
+    "check_point",
+    "check_ref_path",
     "check_version",
     "host_platform",
     "parse_channel",
@@ -92,6 +100,30 @@ def check_entrypoint(text: str) -> str:
     return text
 
 
+def check_point(text: str) -> str:
+    """Returns a word for an extension point; raises ValueError. Which words there are is READY's to say."""
+    if not _POINT.fullmatch(text):
+        raise ValueError("must be the word of an extension point, such as score")
+    return text
+
+
+def check_ref_path(text: str) -> str:
+    """Returns a path inside parameters such as deciders.prefill, whose steps may be `*`; raises ValueError.
+
+    Behind a `=` stands the name that is meant where there is none.
+    """
+    if len(text) > 512 or not _REF_PATH.fullmatch(text):
+        raise ValueError("must be keys joined by dots, where * stands for every key or item, and perhaps =NAME")
+    return text
+
+
+def check_data_key(text: str) -> str:
+    """Returns the key of shared data such as PrefixCacheMatchInfo; raises ValueError."""
+    if not _DATA_KEY.fullmatch(text):
+        raise ValueError("must be the key of shared data, such as PrefixCacheMatchInfo")
+    return text
+
+
 def parse_channel(text: str) -> Channel:
     """Reads an author's spelling: any case, outer spaces, long names; empty is dev. Raises ValueError."""
     try:
@@ -123,6 +155,15 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 
 Label = Annotated[str, AfterValidator(check_label)]
 Labels = Annotated[tuple[Label, ...], AfterValidator(_distinct)]
+Points = Annotated[
+    tuple[Annotated[str, AfterValidator(check_point)], ...], Field(max_length=64), AfterValidator(_distinct)
+]
+RefPaths = Annotated[
+    tuple[Annotated[str, AfterValidator(check_ref_path)], ...], Field(max_length=64), AfterValidator(_distinct)
+]
+DataKeys = Annotated[
+    tuple[Annotated[str, AfterValidator(check_data_key)], ...], Field(max_length=64), AfterValidator(_distinct)
+]
 _RULES: Final = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
@@ -144,6 +185,22 @@ class ProtocolRange(BaseModel):
 
     first: Annotated[int, Field(ge=1, le=255)]
     last: Annotated[int, Field(ge=1, le=255)]
+
+
+class TypeFactsEntry(BaseModel):
+    """What is to be known of a type before a process of it runs; fields as those of `TypeFacts`."""
+
+    model_config = _RULES
+
+    points: Points = ()
+    stability: Literal["alpha", "beta", "stable"] | None = None
+    refs: RefPaths = ()
+    produces_default: DataKeys = ()
+
+    @property
+    def facts(self) -> TypeFacts:
+        """As the scheduler wants them."""
+        return TypeFacts(frozenset(self.points), self.stability, self.refs, self.produces_default)
 
 
 class Manifest(BaseModel):
@@ -168,6 +225,11 @@ class Manifest(BaseModel):
     """Its process ends by itself when its work is done: exit code 0 is no failure, and it is not started again."""
     data_types: Annotated[Labels, Field(max_length=_TYPE_LIMIT_COUNT)] = ()
     """Those of its types that stand in the data layer and see no request. Nothing written: that shows when it is READY."""
+    type_facts: Mapping[Label, TypeFactsEntry] = {}
+    """What is to be known of its types before a process of it runs; of a type that is absent, nothing is."""
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
     @model_validator(mode="after")
     def _one_blob_per_name(self) -> Self:
@@ -180,6 +242,18 @@ class Manifest(BaseModel):
         if unknown:
             raise ValueError(f"data_types names {', '.join(unknown)}, which types does not")
         return self
+
+    @model_validator(mode="after")
+    def _facts_are_of_types(self) -> Self:
+        unknown = sorted(set(self.type_facts) - set(self.types))
+        if unknown:
+            raise ValueError(f"type_facts names {', '.join(unknown)}, which types does not")
+        return self
+
+    def facts_of(self, type_name: str) -> TypeFacts:
+        """What it says of one of its types."""
+        entry = self.type_facts.get(type_name)
+        return UNKNOWN if entry is None else entry.facts
 
     @property
     def size_bytes(self) -> int:

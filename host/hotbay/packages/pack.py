@@ -167,6 +167,7 @@ def _write(directory: Path, project: PluginProject, rev: int, own: str, wheels: 
         capabilities=project.capabilities,
         one_shot=project.one_shot,
         data_types=project.data_types,
+        type_facts=project.type_facts,
         channel=project.channel,
         description=project.description,
         license=project.license,

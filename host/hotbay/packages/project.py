@@ -6,15 +6,25 @@ Strict: a key that nobody reads is refused, and all problems are reported at onc
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from hotbay.capabilities import CAPABILITIES, unknown_capabilities
 from hotbay.errors import InputError, Place, Problem
-from hotbay.packages.manifest import Channel, check_entrypoint, check_label, check_version, parse_channel
+from hotbay.packages.manifest import (
+    Channel,
+    TypeFactsEntry,
+    check_entrypoint,
+    check_label,
+    check_version,
+    parse_channel,
+)
+from hotbay.packages.project_types import read_types, without_requests
 
-_KEYS: Final = ("capabilities", "channel", "data_types", "entrypoint", "id", "one_shot", "publisher", "types")
+_KEYS: Final = (
+    *("capabilities", "channel", "data_types", "entrypoint", "id", "one_shot", "publisher", "stability", "types"),
+)
 _TABLE: Final = "tool.hotbay"
 _Value = TypeVar("_Value")
 
@@ -37,6 +47,7 @@ class PluginProject:
     channel: Channel
     one_shot: bool = False
     data_types: tuple[str, ...] = ()
+    type_facts: Mapping[str, TypeFactsEntry] = field(default_factory=dict)
 
 
 def parse_project(text: str, *, file: str) -> PluginProject:
@@ -54,6 +65,7 @@ def parse_project(text: str, *, file: str) -> PluginProject:
     if reader.problems:
         raise InputError(reader.problems)
     reader.unknown(hotbay)
+    types, facts = read_types(hotbay, reader.report)
     legacy_license = isinstance(project.get("license"), Mapping)
     parsed = PluginProject(
         name=reader.text(project, "project", "name", str),
@@ -63,12 +75,13 @@ def parse_project(text: str, *, file: str) -> PluginProject:
         license=reader.text(project, "project", "license", str, default="") if not legacy_license else "",
         id=reader.text(hotbay, _TABLE, "id", check_label),
         publisher=reader.text(hotbay, _TABLE, "publisher", check_label),
-        types=reader.labels(hotbay, "types", required=True),
+        types=types,
         entrypoint=reader.text(hotbay, _TABLE, "entrypoint", check_entrypoint),
         capabilities=reader.capabilities(hotbay),
         channel=reader.text(hotbay, _TABLE, "channel", parse_channel, default="dev"),
         one_shot=reader.flag(hotbay, "one_shot"),
-        data_types=reader.data_types(hotbay),
+        data_types=reader.data_types(hotbay, types) if "data_types" in hotbay else without_requests(facts),
+        type_facts=facts,
     )
     if reader.problems:
         raise InputError(reader.problems)
@@ -88,14 +101,14 @@ class _Reader:
         if isinstance(found, Mapping):
             return found
         if not self.problems:
-            self._add("CONFIG_INVALID", path, "", "this table is missing", hint=f"Add [{path}] to {self._file}.")
+            self.report("CONFIG_INVALID", path, "", "this table is missing", hint=f"Add [{path}] to {self._file}.")
         return {}
 
     def unknown(self, table: Mapping[str, object]) -> None:
         for key in sorted(set(table) - set(_KEYS)):
             near = get_close_matches(key, _KEYS, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(_KEYS)}."
-            self._add("UNKNOWN_FIELD", _TABLE, key, "unknown key", hint=hint)
+            self.report("UNKNOWN_FIELD", _TABLE, key, "unknown key", hint=hint)
 
     def text(
         self,
@@ -110,61 +123,60 @@ class _Reader:
         if not isinstance(value, str):
             found = "nothing" if value is None else type(value).__name__
             hint = "It must be static: hotbay does not run the build to find it." if key == "version" else ""
-            self._add("CONFIG_INVALID", path, key, "must be a text", expected="a text", found=found, hint=hint)
+            self.report("CONFIG_INVALID", path, key, "must be a text", expected="a text", found=found, hint=hint)
             return check(_STAND_IN.get(key, "x"))
         try:
             return check(value)
         except ValueError as error:
-            self._add("CONFIG_INVALID", path, key, str(error), found=repr(value[:80]))
+            self.report("CONFIG_INVALID", path, key, str(error), found=repr(value[:80]))
             return check(_STAND_IN.get(key, "x"))
 
     def flag(self, table: Mapping[str, object], key: str) -> bool:
         value = table.get(key, False)
         if not isinstance(value, bool):
-            self._add("CONFIG_INVALID", _TABLE, key, "must be true or false", found=repr(value)[:80])
+            self.report("CONFIG_INVALID", _TABLE, key, "must be true or false", found=repr(value)[:80])
             return False
         return value
 
-    def labels(self, table: Mapping[str, object], key: str, *, required: bool) -> tuple[str, ...]:
+    def labels(self, table: Mapping[str, object], key: str) -> tuple[str, ...]:
         value = table.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            self._add("CONFIG_INVALID", _TABLE, key, "must be a list of texts", found=type(value).__name__)
+            self.report("CONFIG_INVALID", _TABLE, key, "must be a list of texts", found=type(value).__name__)
             return ()
-        if required and not value:
-            self._add("CONFIG_INVALID", _TABLE, key, "must name at least one", found="nothing")
         for item in value:
             try:
                 check_label(item)
             except ValueError as error:
-                self._add("CONFIG_INVALID", _TABLE, key, str(error), found=repr(item[:80]))
+                self.report("CONFIG_INVALID", _TABLE, key, str(error), found=repr(item[:80]))
         if len(set(value)) != len(value):
-            self._add("CONFIG_INVALID", _TABLE, key, "names something twice")
+            self.report("CONFIG_INVALID", _TABLE, key, "names something twice")
         return tuple(sorted(value))
 
-    def data_types(self, table: Mapping[str, object]) -> tuple[str, ...]:
+    def data_types(self, table: Mapping[str, object], types: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the types that see no request."""
-        found, types = self.labels(table, "data_types", required=False), table.get("types")
-        unknown = [name for name in found if isinstance(types, list) and name not in types]
+        found = self.labels(table, "data_types")
+        unknown = [name for name in found if types and name not in types]
         if unknown:
             text = "names what `types` does not"
-            self._add("CONFIG_INVALID", _TABLE, "data_types", text, found=", ".join(unknown)[:80])
+            self.report("CONFIG_INVALID", _TABLE, "data_types", text, found=", ".join(unknown)[:80])
         return found
 
     def capabilities(self, table: Mapping[str, object]) -> tuple[str, ...]:
         """Labels that are capabilities: what nothing is granted for is asked for by mistake."""
         before = len(self.problems)
-        found = self.labels(table, "capabilities", required=False)
+        found = self.labels(table, "capabilities")
         if len(self.problems) == before:
             known = f"some of {', '.join(CAPABILITIES)}"
             for name, near in unknown_capabilities(found).items():
                 hint = f"Did you mean {near}?" if near else ""
                 text = "unknown capability"
-                self._add("INVALID_PACKAGE", _TABLE, "capabilities", text, expected=known, found=name, hint=hint)
+                self.report("INVALID_PACKAGE", _TABLE, "capabilities", text, expected=known, found=name, hint=hint)
         return found
 
-    def _add(
+    def report(
         self, code: str, path: str, key: str, message: str, *, expected: str = "", found: str = "", hint: str = ""
     ) -> None:
+        """Note a problem with the value of `key` in the table `path`."""
         place = Place(self._file, self._line(path, key))
         full = f"{path}.{key}" if key else path
         self.problems.append(Problem(code, message, place, full, expected, found, hint))

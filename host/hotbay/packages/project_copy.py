@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from hotbay.errors import InputError, Place, Problem
@@ -20,7 +20,12 @@ _NEVER: Final = (
 # Deeper in the tree these are names like any other.
 _NEVER_AT_THE_TOP: Final = ("build", "dist")
 
-__all__ = ["copy_project"]
+__all__ = ["copy_project", "is_never_built"]
+
+
+def is_never_built(path: PurePath) -> bool:
+    """Whether no build reads a file of a project, `path` being relative to it, wherever it lies."""
+    return any(fnmatch(part, pattern) for part in path.parts for pattern in _NEVER)
 
 
 def copy_project(directory: Path, to: Path, *, out: Path | None = None) -> Path:

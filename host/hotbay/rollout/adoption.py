@@ -12,9 +12,10 @@ import anyio
 import anyio.abc
 
 from hotbay.errors import CapacityError, HostError
-from hotbay.rollout.deployment import Deployment, Scheduling
+from hotbay.rollout.deployment import Deployment
 from hotbay.rollout.instance import Instance
 from hotbay.rollout.refs import CreatedRef, RefSpec
+from hotbay.rollout.resolution import Scheduling
 from hotbay.rollout.services import Launcher
 from hotbay.scheduling.registry import TypeIndex
 
@@ -121,6 +122,7 @@ class Adoption:
                 try:
                     made = await instance.create(refs, self._launcher.options(name))
                     created.setdefault(instance, []).extend(made)
+                    self._deployment.learn_facts(name, made)
                 except HostError:
                     if instance.answers:
                         self.drop_unused()

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from hotbay.config.type_facts import TypeFacts
 from hotbay.errors import CapacityError, PackageError
 from hotbay.packages.manifest import Manifest, parse_manifest
 from hotbay.scheduling.registry import TypeIndex
@@ -29,6 +30,7 @@ class _Shelf:
     refs: Mapping[Digest, ManifestRef] = field(default_factory=dict)
     types: tuple[str, ...] = ()
     data_types: tuple[str, ...] = ()
+    facts: Mapping[str, TypeFacts] = field(default_factory=dict)
 
 
 class Catalog:
@@ -91,7 +93,10 @@ class Catalog:
                     (name for manifest in usable for name in manifest.data_types),
                 )
             )
-            self._shelves[plugin_id] = _Shelf(records, refs, types, data_types)
+            # The newest manifest is heard last: what it says of a type counts.
+            said = sorted(usable, key=lambda manifest: (manifest.rev, manifest.digest))
+            facts = {name: manifest.facts_of(name) for manifest in said for name in manifest.type_facts}
+            self._shelves[plugin_id] = _Shelf(records, refs, types, data_types, facts)
 
     def _parse(self, ref: ManifestRef) -> None:
         try:
@@ -130,6 +135,11 @@ class Catalog:
             ((plugin_id, self._shelves[plugin_id].types) for plugin_id in self.plugin_ids()),
             ranking,
             data=((plugin_id, name) for plugin_id, shelf in self._shelves.items() for name in shelf.data_types),
+            facts={
+                (plugin_id, name): facts
+                for plugin_id, shelf in self._shelves.items()
+                for name, facts in shelf.facts.items()
+            },
         )
 
     def plugin_ids(self) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ __all__ = ["Comparison", "Comparisons", "compare", "jaccard", "kendall_tau_b", "
 MAX_ROWS: Final = 256
 """Rows of a rank comparison, evenly spaced: its time grows with their square, and it runs on the loop (0.2 ms)."""
 
+_OWN_SCALES: Final = frozenset({Point.PRODUCE, Point.SATURATION})
+
 Floats = npt.NDArray[np.floating]
 Mask = npt.NDArray[np.bool_]
 
@@ -27,10 +29,10 @@ class Comparison:
     """One pair of answers.
 
     Args:
-        agreement: FILTER the Jaccard index of the survivors; SCORE and PRODUCE Kendall's tau-b, -1 to 1; PICK and
-            PROFILE_HANDLER 1 or 0, whether the first choice is the same.
-        difference: FILTER 1 - Jaccard; SCORE and PRODUCE the largest absolute difference of a row; PICK the regret, 0
-            to 1; PROFILE_HANDLER 1 - agreement.
+        agreement: FILTER and SCREEN the Jaccard index of the survivors; SCORE and PRODUCE Kendall's tau-b, -1 to 1; PICK
+            1 or 0, whether the first choice is the same; the others 1 or 0, whether all that was said is.
+        difference: FILTER and SCREEN 1 - Jaccard; SCORE and PRODUCE the largest absolute difference of a row; PICK the
+            regret, 0 to 1; the others 1 - agreement.
     """
 
     point: Point
@@ -43,7 +45,7 @@ def compare(pair: AnswerPair) -> Comparison:
     """Compare what both sides answered, over the candidates that they were asked about."""
     live, candidate = pair.live, pair.candidate
     if isinstance(live, np.ndarray) and isinstance(candidate, np.ndarray):
-        if pair.point is Point.FILTER:
+        if pair.point in (Point.FILTER, Point.SCREEN):
             agreement = jaccard(live.astype(np.bool_) & pair.asked, candidate.astype(np.bool_) & pair.asked)
             return Comparison(pair.point, pair.ref, agreement, 1.0 - agreement)
         ours = np.nan_to_num(live[pair.asked].astype(np.float64))
@@ -120,11 +122,11 @@ class Comparisons:
 
     @property
     def largest(self) -> float:
-        """The largest difference of a filter, scorer, picker or profile handler: what an operator's bound is held to.
+        """The largest difference of what decides about requests: what an operator's bound is held to.
 
-        A produced column has a scale of its own and is left out.
+        A produced column and saturation have scales of their own and are left out.
         """
-        return max((s.largest for s in self._sums.values() if s.point is not Point.PRODUCE), default=0.0)
+        return max((s.largest for s in self._sums.values() if s.point not in _OWN_SCALES), default=0.0)
 
     def rows(self) -> dict[str, dict[str, float]]:
         """By `point:ref`: number of pairs, mean and lowest agreement, largest difference. For the status."""

@@ -6,108 +6,26 @@ not compile leaves everything as it was.
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from hotbay_sdk.protocol import TypeDeclaration
+from hotbay_sdk.protocol.calls import InstanceFacts
 
-from hotbay.config.picker_config import PickerConfig, PluginEntry
-from hotbay.errors import HostError, InputError, Place, Problem
-from hotbay.rollout.refs import RefSpec
+from hotbay.errors import HostError, InputError, Problem
+from hotbay.rollout.refs import CreatedRef, RefSpec
+from hotbay.rollout.resolution import ResolvedRef, Scheduling, specs
 from hotbay.rpc.leases import Generation, LiveRef
 from hotbay.scheduling.arms import AnswerPair, CanaryPlan, Shadow
-from hotbay.scheduling.binding import BindingOptions
 from hotbay.scheduling.compiler import compile_plan
-from hotbay.scheduling.plan import Plan, PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
+from hotbay.scheduling.fields import NO_FACTS
+from hotbay.scheduling.plan import Plan, PlanInput, RefPlan
 from hotbay.scheduling.producers import missing_producers
-from hotbay.scheduling.registry import DEFAULT_PRODUCERS, TypeIndex
+from hotbay.scheduling.registry import TypeIndex
 from hotbay.scheduling.router import Router
 from hotbay.store.digests import digest_of
 
 logger = logging.getLogger(__name__)
-
-NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedRef:
-    """A configured ref and the package that provides its type; None for a host built-in.
-
-    `plugin_id` is the plugin's id, with `/key` where the ref has an instance of its own. `data`: the data layer names it, or its
-    package says that it sees no request.
-    """
-
-    name: str
-    type: str
-    plugin_id: str | None
-    parameters: Mapping[str, object]
-    place: Place | None = None
-    data: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduling:
-    """A scheduling configuration whose types are all resolved."""
-
-    refs: tuple[ResolvedRef, ...]
-    profiles: tuple[ProfileInput, ...]
-    options: Mapping[str, BindingOptions] = field(default_factory=dict)
-
-
-def resolve(
-    config: PickerConfig,
-    index: TypeIndex,
-    options: Mapping[str, BindingOptions],
-    *,
-    keys: Mapping[str, str] = NO_KEYS,
-    unusable: Sequence[Problem] = (),
-    asked: Collection[str] = (),
-) -> Scheduling:
-    """Find the package of every type. `keys` gives refs an instance of their own, by the key's name.
-
-    Raises `InputError` with all that is unknown or unused; a type that nothing provides is told together with the
-    sources that were `asked`, and with their `unusable` packages, one of which may be meant.
-    """
-    problems: list[Problem] = []
-    refs: list[ResolvedRef] = []
-    data = config.data_layer.refs
-    where = f"; sources asked: {', '.join(sorted(asked)) or 'none'}"
-    for entry in config.plugins:
-        provider = index.resolve(entry.type, entry.place)
-        if isinstance(provider, Problem):
-            problems.append(replace(provider, message=provider.message + where))
-        else:
-            is_data = entry.name in data or (provider is not None and (provider, entry.type) in index.data)
-            refs.append(replace(_resolved(entry, provider, keys.get(entry.name, "")), data=is_data))
-    if any(problem.code == "UNKNOWN_TYPE" for problem in problems):
-        problems += unusable
-    names = {entry.name for entry in config.plugins}
-    problems += [
-        Problem(
-            "UNDEFINED_REF",
-            f"bindings names '{name}', which is no plugin ref",
-            path=f"bindings.{name}",
-            expected=" or ".join(sorted(names)),
-            found=name,
-            hint="use the ref's name as under plugins",
-        )
-        for name in options
-        if name not in names
-    ]
-    if problems:
-        raise InputError(problems)
-    profiles = tuple(
-        ProfileInput(p.name, tuple(ProfileEntryPlan(e.ref, e.weight, e.place) for e in p.plugins))
-        for p in config.profiles
-    )
-    return Scheduling(tuple(refs), profiles, options)
-
-
-def _resolved(entry: PluginEntry, provider: str | None, key: str) -> ResolvedRef:
-    name = f"{provider}/{key}" if provider is not None and key else provider
-    return ResolvedRef(entry.name, entry.type, name, entry.parameters, entry.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +73,7 @@ class Deployment:
         self._index = index
         self._live: dict[str, Generation] = {}
         self._declarations: dict[str, Mapping[str, TypeDeclaration]] = {}
+        self._said: dict[_Made, InstanceFacts] = {}
         self._started_with: dict[str, tuple[str, str]] = {}
         self._plans = 0
         self._canary: CanaryShare | None = None
@@ -163,6 +82,7 @@ class Deployment:
         self._asleep: frozenset[str] = frozenset()
         self._watchers: list[Callable[[], None]] = []
         self.incoming: Scheduling | None = None
+        _tell_warnings(scheduling)
 
     def current(self, ref: str) -> LiveRef | None:
         """Where a ref is answered now; None while no process that answers, and stays, has it. Wakes a plugin that sleeps."""
@@ -194,6 +114,12 @@ class Deployment:
     def live(self, plugin_id: str) -> Generation | None:
         """The generation that gets the calls, or got them last."""
         return self._live.get(plugin_id)
+
+    def answering(self) -> Iterator[tuple[str, Generation]]:
+        """Plugins of the configuration in force, with the generations that get their calls."""
+        for plugin_id in self.needed_by(self._scheduling):
+            if (live := self._live.get(plugin_id)) is not None:
+                yield plugin_id, live
 
     # -- trials ----------------------------------------------------------------------------------
 
@@ -265,11 +191,13 @@ class Deployment:
     def refs_of(self, plugin_id: str, scheduling: Scheduling | None = None) -> tuple[RefSpec, ...]:
         """What to create inside a process of the plugin, under a configuration: by default the one in force.
 
+        In the order in which to make it: each ref behind those that it needs. One that another of them needs differs when
+        that one does, so that both are made anew together.
         A plugin that only the incoming configuration needs gets what that one says.
         """
         for given in (scheduling or self._scheduling, self.incoming):
             refs = self._refs(given) if given is not None else ()
-            found = tuple(RefSpec(r.name, r.type, r.parameters, r.place) for r in refs if r.plugin_id == plugin_id)
+            found = specs([ref for ref in refs if ref.plugin_id == plugin_id])
             if found or scheduling is not None:
                 return found
         return ()
@@ -298,6 +226,21 @@ class Deployment:
         self._started_with[plugin_id] = (self._given(plugin_id), key)
         return self._all_refs() != before
 
+    def learn_facts(self, plugin_id: str, created: Iterable[CreatedRef]) -> bool:
+        """Note what refs that were made say of themselves. True when default producers come or go because of it.
+
+        It holds for these parameters of them, whichever configuration has them.
+        """
+        before = self._all_refs()
+        for ref in created:
+            self._said[_made(plugin_id, ref.spec)] = ref.facts
+        after = self._all_refs()
+        used = {_made(ref.plugin_id, ref) for ref in after if ref.plugin_id is not None}
+        # A configuration that is not in force yet may be the one that they are made for: what is of no use is little.
+        if len(self._said) > 2 * len(used) + _MOST_UNUSED_FACTS:
+            self._said = {made: facts for made, facts in self._said.items() if made in used}
+        return after != before
+
     def check(self, plugin_id: str, candidate: Generation) -> Plan:
         """The plan with the candidate in place of the live generation. Raises `InputError`."""
         return self._compile(self._scheduling, {**self._live, plugin_id: candidate})
@@ -306,7 +249,7 @@ class Deployment:
         """What requests would have to do with the candidate. Raises `InputError` when the plan does not compile with it."""
         plan = self.check(plugin_id, candidate)
         asked = any(call.generation is candidate for call in plan.calls.values())
-        return Part(asked, asked or any(learner.generation is candidate for learner in plan.learners))
+        return Part(asked, asked or any(learner.generation is candidate for learner in plan.told))
 
     def cut_over(self, plugin_id: str, candidate: Generation) -> Generation | None:
         """Publish the plan with the candidate; return the generation that it replaced. Raises `InputError`."""
@@ -368,6 +311,7 @@ class Deployment:
         except InputError:
             self._scheduling, self._index = before
             raise
+        _tell_warnings(scheduling)
 
     def reindex(self, index: TypeIndex) -> None:
         """Take a new index of what the sources offer."""
@@ -375,44 +319,74 @@ class Deployment:
 
     def _compile(self, scheduling: Scheduling, live: Mapping[str, Generation]) -> Plan:
         self._plans += 1
-        refs = tuple(_ref_plans(self._refs(scheduling), live, self._declarations, self._asleep))
-        return compile_plan(self._plans, PlanInput(refs, scheduling.profiles, scheduling.options))
+        refs = tuple(self._ref_plans(self._refs(scheduling, live), live, self._asleep))
+        given = PlanInput(
+            refs,
+            scheduling.profiles,
+            scheduling.options,
+            detector=scheduling.detector,
+            default_producers=self._index.default_producers,
+            parsers=scheduling.parsers,
+        )
+        return compile_plan(self._plans, given)
 
     def _all_refs(self) -> tuple[ResolvedRef, ...]:
         return self._refs(self._scheduling) + (self._refs(self.incoming) if self.incoming is not None else ())
 
-    def _refs(self, scheduling: Scheduling) -> tuple[ResolvedRef, ...]:
-        """The configured refs, and the producers that something of them consumes and nothing of them is."""
-        refs = scheduling.refs
+    def _refs(self, scheduling: Scheduling, live: Mapping[str, Generation] | None = None) -> tuple[ResolvedRef, ...]:
+        """The configured refs, and the producers that something of them consumes and nothing of them is.
+
+        With `live`, what these generations say counts, and otherwise what was learned of those that were live last.
+        """
+        refs, defaults = scheduling.refs, self._index.default_producers
         while True:
-            plans = tuple(_ref_plans(refs, {}, self._declarations, frozenset()))
-            names = missing_producers(plans, DEFAULT_PRODUCERS)
+            plans = tuple(self._ref_plans(refs, live or {}, frozenset()))
+            names = missing_producers(plans, defaults)
             found = [(name, self._index.resolve(name, None)) for name in names]
-            made = tuple(ResolvedRef(name, name, by, {}) for name, by in found if isinstance(by, str))
+            made = tuple(ResolvedRef(name, name, by, {}) for name, by in found if not isinstance(by, Problem))
             if not made:
                 return refs
             refs += made
 
+    def _ref_plans(
+        self, refs: Sequence[ResolvedRef], live: Mapping[str, Generation], asleep: Collection[str]
+    ) -> Iterator[RefPlan]:
+        for ref in refs:
+            generation = live.get(ref.plugin_id) if ref.plugin_id is not None else None
+            if generation is not None and ref.name not in generation.handles:
+                generation = None
+            known = self._declarations.get(ref.plugin_id or "", {})
+            declared = generation.types if generation is not None else known
+            yield RefPlan(
+                ref.name,
+                ref.type,
+                ref.plugin_id,
+                generation,
+                declared.get(ref.type),
+                ref.parameters,
+                ref.place,
+                dormant=generation is None and ref.plugin_id in asleep,
+                data=ref.data,
+                facts=self._facts(ref, generation),
+            )
 
-def _ref_plans(
-    refs: Sequence[ResolvedRef],
-    live: Mapping[str, Generation],
-    known: Mapping[str, Mapping[str, TypeDeclaration]],
-    asleep: frozenset[str],
-) -> Iterable[RefPlan]:
-    for ref in refs:
-        generation = live.get(ref.plugin_id) if ref.plugin_id is not None else None
-        if generation is not None and ref.name not in generation.handles:
-            generation = None
-        declared = generation.types if generation is not None else known.get(ref.plugin_id or "", {})
-        yield RefPlan(
-            ref.name,
-            ref.type,
-            ref.plugin_id,
-            generation,
-            declared.get(ref.type),
-            ref.parameters,
-            ref.place,
-            dormant=generation is None and ref.plugin_id in asleep,
-            data=ref.data,
-        )
+    def _facts(self, ref: ResolvedRef, generation: Generation | None) -> InstanceFacts:
+        """What a ref says of itself: in the generation, or when it was made last with these parameters."""
+        if ref.plugin_id is None:
+            return NO_FACTS
+        said = self._said.get(_made(ref.plugin_id, ref), NO_FACTS)
+        return said if generation is None else generation.facts.get(ref.name, said)
+
+
+def _tell_warnings(scheduling: Scheduling) -> None:
+    for warning in scheduling.warnings:
+        logger.warning("configuration_warning: %s", warning)
+
+
+_Made = tuple[str, str, str, str]
+"""A ref with the parameters that it is made with: plugin id, name, type, and these as JSON."""
+_MOST_UNUSED_FACTS = 64
+
+
+def _made(plugin_id: str, ref: RefSpec | ResolvedRef) -> _Made:
+    return plugin_id, ref.name, ref.type, json.dumps(ref.parameters, sort_keys=True, default=str)

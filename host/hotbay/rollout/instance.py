@@ -31,7 +31,7 @@ from hotbay.process.launch import LaunchSpec
 from hotbay.process.log import LogSink
 from hotbay.rollout.facts import plugin_of
 from hotbay.rollout.lifecycle import InstanceEvent, InstanceState, advance
-from hotbay.rollout.refs import CreatedRef, RefSpec, block_tokens, configured, ref_error
+from hotbay.rollout.refs import CreatedRef, RefSpec, configured, instance_facts, ref_error
 from hotbay.rpc.client import PluginClient
 from hotbay.rpc.host_calls import HostCall
 from hotbay.rpc.leases import Generation, Origin
@@ -50,13 +50,14 @@ Lend = Callable[[Callable[[str], None]], Callable[[HostCall], None]]
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """Deadlines of the start, in seconds, and what WELCOME carries."""
+    """Deadlines of the start, in seconds, what WELCOME carries, and whether it gives way to what serves meanwhile."""
 
     configure_timeout_s: float = 30.0
     log_level: str = "info"
     seed: int = 0
     state_timeout_s: float = 10.0
     state_limit_bytes: int = 64 << 20
+    gives_way: bool = True
 
 
 class Instance:
@@ -339,10 +340,12 @@ class Instance:
                 "if its code raised, the traceback is in the plugin's log",
                 details={"plugin": self.label},
             )
+        # Made there, whatever is told of them: what is refused is dropped like any other.
         self._created.update(handles)
+        facts = {n: instance_facts(ref, instances.get(str(n))) for n, ref in handles.items()}
         self._advance(InstanceEvent.CONFIGURED)
         self._note_cold(handles, answer)
-        return [CreatedRef(ref, n, block_tokens(instances.get(str(n)))) for n, ref in handles.items()]
+        return [CreatedRef(ref, n, facts[n].block_tokens, facts[n]) for n, ref in handles.items()]
 
     def _note_cold(self, refs: Mapping[int, RefSpec], answer: Value) -> None:
         outcomes = answer.get("state") if isinstance(answer, dict) else None
@@ -364,6 +367,11 @@ class Instance:
             budget_bytes=options.state_limit_bytes, deadline_s=options.state_timeout_s
         )
 
+    @property
+    def refs(self) -> tuple[CreatedRef, ...]:
+        """The refs that plans use."""
+        return tuple(self._installed.values())
+
     def install(self, refs: Sequence[CreatedRef]) -> Mapping[str, CreatedRef]:
         """Let plans that are compiled from now on use these refs; return what was in use before."""
         before = dict(self._installed)
@@ -383,6 +391,8 @@ class Instance:
         generation.block_tokens.clear()
         tokens = {name: ref.block_tokens for name, ref in refs.items()}
         generation.block_tokens.update({name: count for name, count in tokens.items() if count is not None})
+        generation.facts.clear()
+        generation.facts.update({name: ref.facts for name, ref in refs.items()})
 
     def unused(self, wanted: Sequence[RefSpec]) -> list[int]:
         """Handles that no plan compiled from now on names, once only `wanted` refs are. Forgets those refs."""

@@ -162,9 +162,9 @@ class Processes:
         instance = Instance.launch(spec, log, partial(self._on_change, n), lend)
         self._instances[n] = instance
         self._tasks.start_soon(instance.watch)
-        if self._gives_way:
-            instance.child.give_way()
         options = services.launcher.options(self._name)
+        if options.gives_way and self._gives_way:
+            instance.child.give_way()
         try:
             generation = await instance.handshake(
                 origin, number, manifest.types, options, partial(self._inherit, heir_of)
@@ -176,7 +176,13 @@ class Processes:
                 services.refs_changed()
             # Again while the configuration changed meanwhile: nothing is awaited from the last look on.
             while missing := instance.missing(services.deployment.refs_of(self._name)):
-                instance.install(await instance.create(missing, options))
+                created = await instance.create(missing, options)
+                instance.install(created)
+                # What they consume is known now: who makes it may be a ref of this process or of another.
+                if services.deployment.live(self._name) is None and services.deployment.learn_facts(
+                    self._name, created
+                ):
+                    services.refs_changed()
             self._check(generation)
             instance.child.take_part()
             if not instance.answers:

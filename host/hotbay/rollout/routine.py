@@ -285,7 +285,8 @@ class Routine:
         self._reporter.cut_over(self.state, generation)
         if previous is not None and not self._processes.runs(previous):
             previous.on_drained(partial(self._services.retired, previous))
-        if deployment.learn_types(self._name, generation.types):
+        types_differ = deployment.learn_types(self._name, generation.types)
+        if deployment.learn_facts(self._name, instance.refs) or types_differ:
             self._services.refs_changed()
         return Published(n)
 

@@ -19,9 +19,10 @@ from hotbay.errors import InputError, Problem
 from hotbay.observe.background import Background
 from hotbay.rollout.adoption import Adoption
 from hotbay.rollout.catalog import Catalog
-from hotbay.rollout.deployment import NO_KEYS, Deployment, resolve
+from hotbay.rollout.deployment import Deployment
 from hotbay.rollout.facts import facts_of, plugin_of
 from hotbay.rollout.instance import Instance
+from hotbay.rollout.resolution import NO_KEYS, Allowance, resolve
 from hotbay.rollout.routine import Routine
 from hotbay.rollout.rows import Row
 from hotbay.rollout.services import Services
@@ -47,6 +48,7 @@ class Wanted:
     options: Mapping[str, BindingOptions]
     ranking: Mapping[str, str]
     keys: Mapping[str, str] = field(default_factory=lambda: NO_KEYS)
+    allowance: Allowance | None = None
 
 
 class Supervisor:
@@ -319,6 +321,7 @@ class Supervisor:
             keys=wanted.keys,
             unusable=self._problems(),
             asked=self._sources,
+            allowance=wanted.allowance,
         )
         deployment.incoming = scheduling
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hotbay_sdk.protocol import TypeDeclaration
+from hotbay_sdk.protocol.calls import InstanceFacts
 
 from hotbay.rpc.client import PluginClient
 
@@ -27,7 +28,7 @@ class Generation:
     """One process of one package that became READY, and what it can be asked.
 
     `handles` maps a plugin ref's name to its number inside the process; `block_tokens` maps refs that
-    read prompt hashes to the block size that they want. `leaving` from when it is told to go: it ends what it has.
+    read prompt hashes to the block size that they want; `facts` what refs said of themselves, where that is more. `leaving` from when it is told to go: it ends what it has.
     `untold` are its discoveries, and its sources that watch, that are followed and have not told everything yet: it cannot
     take anybody's place before.
     `features` is what its HELLO says that it can do beside the first form of the protocol.
@@ -42,6 +43,7 @@ class Generation:
     pid: int
     handles: dict[str, int] = field(default_factory=dict)
     block_tokens: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, InstanceFacts] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
     untold: set[str] = field(default_factory=set)
     areas_passed: int = 0

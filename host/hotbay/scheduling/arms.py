@@ -49,8 +49,9 @@ class AnswerPair:
     """What two generations answered to the same question.
 
     Args:
-        point: decides what `live` and `candidate` are. FILTER: bool per row, survivors of the call's filters. SCORE:
-            float32 per row, in [0, 1]. PICK: rows, best first. PROFILE_HANDLER: names of profiles. PRODUCE: float32 per row or one number.
+        point: decides what `live` and `candidate` are. FILTER and SCREEN: bool per row, survivors, of all filters of the
+            call. SCORE: float32 per row, in [0, 1]. PICK: rows, best first. PROFILE_HANDLER: names of profiles. PRODUCE:
+            float32 per row, one number, or a tuple of one text. SATURATION: a number. ADMIT and REQUEST_HEADERS: words.
         ref: the binding's ref; at FILTER all of the call joined by "+", at PRODUCE the column after a slash.
         asked: bool per row, the candidates that both were asked about.
         totals: float32 per row, at PICK what both chose by.

@@ -3,26 +3,30 @@
 Pure. B is the number of cycles in a batch, E the rows of their common snapshot.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from hotbay_sdk.protocol import ErrorCode, Value
-from hotbay_sdk.protocol.calls import REQUEST_SCOPE
+from hotbay_sdk.protocol.calls import REQUEST_SCOPE, TEXT_SCOPE
+from hotbay_sdk.protocol.verdicts import HeaderEdits
 
 from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.errors import printable
 from hotbay.scheduling.binding import Binding
-from hotbay.scheduling.fields import request_field
+from hotbay.scheduling.decision import Rejected
+from hotbay.scheduling.fields import PEER, request_field
 from hotbay.scheduling.request import InferenceRequest
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
+Datum = Floats | float | str
+"""One request's value of a data column: a number per row, one number, or one text."""
 AnswerValue = Mask | Floats | float | tuple[int, ...] | tuple[str, ...]
-"""What a plugin says at one point: survivors, scores, a column or number, picked rows, names of profiles."""
+"""What a plugin says at one point: survivors, scores, a column or number, picked rows, names of profiles, a verdict."""
 LastGood = dict[str, tuple[int, Floats]]
 """Ref of a scorer bound `last_good` -> membership and scores of its last answer."""
 
@@ -31,22 +35,49 @@ class BadResultError(Exception):
     """A plugin's answer has the wrong shape. Says expected and found."""
 
 
+class Consumed(NamedTuple):
+    """A data column as it crosses to who consumes it, and where cycles keep it."""
+
+    name: str
+    key: str
+
+
+def data_key(producer: str, column: str) -> str:
+    """Where a cycle keeps a producer's column."""
+    return f"{producer}/{column}"
+
+
 class CycleState(Protocol):
-    """What a call reads and writes of a cycle."""
+    """What a call reads and writes of a cycle.
+
+    `peer` is the id of what the profile that ran before chose first, `kept` what screeners left so far, `target` the primary
+    profile and its rows once they are decided, `edits` what was said of headers by the order of who said it.
+    """
 
     request: InferenceRequest
     snapshot: Snapshot
     mask: Mask
     totals: Floats | None
-    data: dict[str, Floats | float]
+    data: dict[str, Datum]
     picked: list[int] | None
     results: dict[str, list[int] | None]
     chosen: list[str] | None
     primary: str | None
+    peer: str
+    kept: Mask | None
+    saturation: float
+    target: tuple[str, list[int]] | None
+    edits: dict[int, HeaderEdits]
     last_good: "LastGood"
 
     def degrade(self, binding: Binding, reason: str) -> None:
         """Let the binding's failure policy decide, and note why."""
+
+    def reject(self, rejected: Rejected) -> None:
+        """Decide so, whatever was found out until now."""
+
+    def set_attributes(self, attributes: Mapping[str, str | int | float]) -> None:
+        """Set attributes of the request."""
 
 
 class Tally(Protocol):
@@ -72,18 +103,32 @@ def candidate_bits(cycles: Sequence[CycleState]) -> bytes | None:
     return np.packbits(np.stack([cycle.mask for cycle in cycles]), axis=1, bitorder="little").tobytes()
 
 
-def request_columns(cycles: Sequence[CycleState], fields: Sequence[str], consumed: Sequence[str]) -> list[object]:
+def request_columns(cycles: Sequence[CycleState], fields: Sequence[str], consumed: Sequence[Consumed]) -> list[object]:
     """The `requests` argument: declared fields and consumed data, column by column."""
     values = _fields([cycle.request for cycle in cycles], fields)
-    data: dict[str, bytes] = {}
-    for name in consumed:
-        parts = [cycle.data.get(name) for cycle in cycles]
-        if any(isinstance(part, np.ndarray) for part in parts):
-            data[name] = _row_column(parts, cycles[0].snapshot.rows)
-        elif any(part is not None for part in parts):
-            numbers = [np.nan if part is None else part for part in parts]
-            data[name + REQUEST_SCOPE] = np.array(numbers, dtype="<f4").tobytes()
+    if PEER in values:
+        values[PEER] = [cycle.peer for cycle in cycles]
+    data: dict[str, bytes | list[str | None]] = {}
+    for name, key in consumed:
+        _add_column(data, name, [cycle.data.get(key) for cycle in cycles], cycles[0].snapshot.rows)
     return [len(cycles), [], None, values, data]
+
+
+def _add_column(data: dict[str, bytes | list[str | None]], name: str, parts: Sequence[Datum | None], rows: int) -> None:
+    """One consumed column of a batch; of requests whose producer failed it has NaN, or no text.
+
+    A producer may answer in one scope for one batch and in another for the next. Texts go before numbers, which are then
+    left out; numbers go by row if one of them does.
+    """
+    if any(isinstance(part, str) for part in parts):
+        data[name + TEXT_SCOPE] = [part if isinstance(part, str) else None for part in parts]
+        return
+    numbers: list[Floats | float] = [np.nan if part is None or isinstance(part, str) else part for part in parts]
+    if any(isinstance(part, np.ndarray) for part in parts):
+        by_row = [np.broadcast_to(np.asarray(number, np.float32), rows) for number in numbers]
+        data[name] = np.stack(by_row).astype("<f4").tobytes()
+    elif any(part is not None for part in parts):
+        data[name + REQUEST_SCOPE] = np.array(numbers, dtype="<f4").tobytes()
 
 
 def notice_columns(requests: Sequence[InferenceRequest], fields: Sequence[str]) -> list[object]:
@@ -93,15 +138,6 @@ def notice_columns(requests: Sequence[InferenceRequest], fields: Sequence[str]) 
 
 def _fields(requests: Sequence[InferenceRequest], fields: Sequence[str]) -> dict[str, list[Value]]:
     return {name: [request_field(request, name) for request in requests] for name in fields}
-
-
-def _row_column(parts: Sequence["Floats | float | None"], rows: int) -> bytes:
-    """One consumed column of a batch, by row; requests whose producer failed get NaN.
-
-    A producer may answer by row for one batch and by request for the next; both in one column go by row.
-    """
-    numbers = [np.nan if part is None else part for part in parts]
-    return np.stack([np.broadcast_to(np.asarray(n, np.float32), rows) for n in numbers]).astype("<f4").tobytes()
 
 
 def row_errors(value: Value, steps: int, requests: int) -> dict[tuple[int, int], str]:

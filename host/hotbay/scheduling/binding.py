@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Point(enum.StrEnum):
-    """Extension points of the scheduling cycle, as READY spells them."""
+    """Extension points that see requests, as READY spells them."""
 
     FILTER = "filter"
     SCORE = "score"
@@ -15,6 +15,13 @@ class Point(enum.StrEnum):
     PROFILE_HANDLER = "profile_handler"
     PRODUCE = "produce"
     PRE_REQUEST = "pre_request"
+    REQUEST_HEADERS = "request_headers"
+    PARSE = "parse"
+    SCREEN = "screen"
+    ADMIT = "admit"
+    RESPONSE_HEADERS = "response_headers"
+    RESPONSE_BODY = "response_body"
+    SATURATION = "saturation"
 
 
 class Policy(enum.StrEnum):
@@ -34,6 +41,13 @@ DEFAULT_POLICIES: Final[Mapping[Point, Policy]] = {
     Point.PROFILE_HANDLER: Policy.FALLBACK,
     Point.PRODUCE: Policy.SKIP,
     Point.PRE_REQUEST: Policy.SKIP,
+    Point.REQUEST_HEADERS: Policy.SKIP,
+    Point.PARSE: Policy.FAIL_CLOSED,
+    Point.SCREEN: Policy.SKIP,
+    Point.ADMIT: Policy.FAIL_CLOSED,
+    Point.RESPONSE_HEADERS: Policy.SKIP,
+    Point.RESPONSE_BODY: Policy.SKIP,
+    Point.SATURATION: Policy.SKIP,
 }
 
 ALLOWED_POLICIES: Final[Mapping[Point, frozenset[Policy]]] = {
@@ -42,8 +56,16 @@ ALLOWED_POLICIES: Final[Mapping[Point, frozenset[Policy]]] = {
     Point.PICK: frozenset({Policy.FALLBACK, Policy.FAIL_CLOSED}),
     Point.PROFILE_HANDLER: frozenset({Policy.FALLBACK, Policy.FAIL_CLOSED}),
     Point.PRODUCE: frozenset({Policy.SKIP, Policy.FAIL_CLOSED}),
-    Point.PRE_REQUEST: frozenset({Policy.SKIP}),
+    Point.PRE_REQUEST: frozenset({Policy.SKIP, Policy.FAIL_CLOSED}),
+    Point.REQUEST_HEADERS: frozenset({Policy.SKIP, Policy.FAIL_CLOSED}),
+    Point.PARSE: frozenset({Policy.FAIL_CLOSED}),
+    Point.SCREEN: frozenset({Policy.SKIP, Policy.FAIL_CLOSED}),
+    Point.ADMIT: frozenset({Policy.SKIP, Policy.FAIL_CLOSED}),
+    Point.RESPONSE_HEADERS: frozenset({Policy.SKIP}),
+    Point.RESPONSE_BODY: frozenset({Policy.SKIP}),
+    Point.SATURATION: frozenset({Policy.SKIP, Policy.FAIL_CLOSED}),
 }
+"""`fail_closed` of PRE_REQUEST holds where it sets headers, before the request is sent: what is told after stops nothing."""
 
 DEFAULT_DEADLINES_S: Final[Mapping[Point, float]] = {
     Point.FILTER: 0.050,
@@ -52,6 +74,13 @@ DEFAULT_DEADLINES_S: Final[Mapping[Point, float]] = {
     Point.PROFILE_HANDLER: 0.050,
     Point.PRODUCE: 0.400,
     Point.PRE_REQUEST: 0.050,
+    Point.REQUEST_HEADERS: 0.100,
+    Point.PARSE: 1.0,
+    Point.SCREEN: 0.100,
+    Point.ADMIT: 0.100,
+    Point.RESPONSE_HEADERS: 1.0,
+    Point.RESPONSE_BODY: 1.0,
+    Point.SATURATION: 0.050,
 }
 """Wire-protocol 17."""
 

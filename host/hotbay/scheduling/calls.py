@@ -10,29 +10,36 @@ from typing import ClassVar, Final
 
 import numpy as np
 from hotbay_sdk.protocol import ErrorCode, Method, Value
-from hotbay_sdk.protocol.calls import REQUEST_SCOPE
+from hotbay_sdk.protocol.calls import REQUEST_SCOPE, TEXT_SCOPE
 
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import (
     AnswerValue,
     BadResultError,
+    Consumed,
     CycleState,
-    Floats,
+    Datum,
     Tally,
     candidate_bits,
+    data_key,
     describe_size,
     request_columns,
     row_errors,
 )
 from hotbay.scheduling.binding import Binding, Point
+from hotbay.scheduling.explain import CallFacts
 
 MAX_BATCH: Final = 64
 MAX_ARRAYS_BYTES: Final = 1024 * 1024
 """S x B x E x 4 of one batch's reply stays below this (hot-path, Batches)."""
 BULKY_FIELDS: Final = ("request.prompt", "request.messages")
 """Fields, by how their names begin, that can be as long as the request's body."""
+BULKY_COLUMN: Final = "/TokenizedPrompt.token_ids"
+"""The end of the key of the column that can be."""
 
 
+MAX_TEXT_CHARS: Final = 64 * 1024
+"""Of one text that a producer makes: a cycle keeps it, and every consumer gets a copy."""
 Lane = int | tuple[int, str]
 """Which calls of a process go out one after the other: those of one method, or, of types that take overlapping calls,
 those of one method and the same types."""
@@ -41,14 +48,16 @@ those of one method and the same types."""
 class RemoteCall(ABC):
     """Common part of all calls: which process, which method, by when.
 
-    `overlap`: how many calls of its `lane` may be out at once, the smallest number that one of its types takes.
+    `facts` is what is kept of it to explain decisions: of a plan that is gone, nothing else is held. `overlap`: how many calls of its `lane` may be out at once, the smallest number that one of its types takes.
     """
 
     __slots__ = (
         "bindings",
         "bulky",
         "columns",
+        "consumed",
         "deadline_s",
+        "facts",
         "fields",
         "generation",
         "handles",
@@ -68,13 +77,20 @@ class RemoteCall(ABC):
         *,
         columns: Sequence[str],
         fields: Sequence[str],
+        consumed: Sequence[Consumed] = (),
+        profile: str = "",
     ) -> None:
         self.generation = generation
         self.method = method
         self.bindings = tuple(bindings)
         self.columns = tuple(columns)
         self.fields = tuple(fields)
-        self.bulky = any(name.startswith(BULKY_FIELDS) for name in fields)
+        self.consumed = tuple(consumed)
+        origin = generation.origin
+        self.facts = CallFacts(method, self.bindings, profile, origin.plugin_id, origin.version, generation.number)
+        self.bulky = any(name.startswith(BULKY_FIELDS) for name in fields) or any(
+            column.key.endswith(BULKY_COLUMN) for column in consumed
+        )
         self.deadline_s = min(b.deadline_s for b in bindings)
         types = {b.type for b in bindings}
         self.overlap = min(generation.types[name].concurrency if name in generation.types else 1 for name in types)
@@ -113,9 +129,9 @@ class RemoteCall(ABC):
 
 
 class ProduceCall(RemoteCall):
-    """One data producer."""
+    """One data producer. Its columns are kept under its ref's name: another's of the same name are others."""
 
-    __slots__ = ("_consumed", "_produces")
+    __slots__ = ("_keys",)
 
     def __init__(
         self,
@@ -124,16 +140,15 @@ class ProduceCall(RemoteCall):
         *,
         columns: Sequence[str],
         fields: Sequence[str],
-        consumed: Sequence[str],
+        consumed: Sequence[Consumed],
         produces: Sequence[str],
     ) -> None:
-        super().__init__(generation, Method.PRODUCE, [binding], columns=columns, fields=fields)
-        self._consumed = tuple(consumed)
-        self._produces = frozenset(produces)
+        super().__init__(generation, Method.PRODUCE, [binding], columns=columns, fields=fields, consumed=consumed)
+        self._keys = {name: data_key(binding.ref, name) for name in produces}
 
     def batch_limit(self, rows: int) -> int:
         """Most cycles of a batch: 64, less where the columns of the reply would pass 1 MiB."""
-        return max(1, min(MAX_BATCH, MAX_ARRAYS_BYTES // max(1, 4 * rows * len(self._produces))))
+        return max(1, min(MAX_BATCH, MAX_ARRAYS_BYTES // max(1, 4 * rows * len(self._keys))))
 
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
         """Arguments of `produce`."""
@@ -141,48 +156,67 @@ class ProduceCall(RemoteCall):
             self.handles[0],
             view,
             candidate_bits(cycles),
-            request_columns(cycles, self.fields, self._consumed),
+            request_columns(cycles, self.fields, self.consumed),
         ], None
 
     def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
-        """Store each declared column in its cycle: an array of E, or one number."""
+        """Store each declared column in its cycle: an array of E, one number, or one text."""
         if not isinstance(result, list) or len(result) != 2 or not isinstance(result[0], dict):
             raise BadResultError("produce: expected [data, errors]")
         errors = row_errors(result[1], 1, len(cycles))
-        columns = {name: self._column(name, raw, cycles) for name, raw in result[0].items()}
+        columns = [self._column(name, raw, cycles) for name, raw in result[0].items()]
         everyone = (0, -1) in errors
         for index, cycle in enumerate(cycles):
             code = errors.get((0, -1)) if everyone else errors.get((0, index))
             if code is not None:
                 self.fail(cycle, code, tally)
                 continue
-            for name, column in columns.items():
-                by_row = column.ndim == 2
-                cycle.data[name.removesuffix(REQUEST_SCOPE)] = column[index] if by_row else float(column[index])
+            for key, column in columns:
+                datum = column[index]
+                if datum is not None:
+                    cycle.data[key] = datum
         return len(errors) < len(cycles) and not everyone
 
     def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
-        """Columns and numbers, each by `ref/column`."""
+        """Columns, numbers and texts, each by `ref/column`."""
         assert isinstance(result, list), "it was applied"
         assert isinstance(result[0], dict), "it was applied"
-        if _failed(result[1], len(cycles), index):
+        if failed_at(result[1], len(cycles), index):
             return {}
         found: dict[tuple[Point, str], AnswerValue] = {}
         for name, raw in result[0].items():
-            column = self._column(name, raw, cycles)[index]
-            key = (Point.PRODUCE, f"{self.bindings[0].ref}/{name.removesuffix(REQUEST_SCOPE)}")
-            found[key] = column if isinstance(column, np.ndarray) else float(column)
+            key, column = self._column(name, raw, cycles)
+            datum = column[index]
+            if datum is not None:
+                found[Point.PRODUCE, key] = (datum,) if isinstance(datum, str) else datum
         return found
 
-    def _column(self, name: str, raw: Value, cycles: Sequence[CycleState]) -> Floats:
+    def _column(self, name: str, raw: Value, cycles: Sequence[CycleState]) -> tuple[str, Sequence[Datum | None]]:
+        """Where a column of the reply is kept, and its value of each request."""
         rows, requests = cycles[0].snapshot.rows, len(cycles)
-        if name.removesuffix(REQUEST_SCOPE) not in self._produces:
+        declared = name.removesuffix(REQUEST_SCOPE).removesuffix(TEXT_SCOPE)
+        key = self._keys.get(declared)
+        if key is None:
             raise BadResultError(f"produce: column '{name}' was not declared")
-        shape = (requests,) if name.endswith(REQUEST_SCOPE) else (requests, rows)
-        expected = 4 * int(np.prod(shape))
+        if name == declared + TEXT_SCOPE:
+            return key, _texts(name, raw, requests)
+        by_request = name == declared + REQUEST_SCOPE
+        expected = 4 * requests if by_request else 4 * requests * rows
         if not isinstance(raw, bytes) or len(raw) != expected:
             raise BadResultError(f"produce: column '{name}' is {describe_size(raw)}, expected {expected} bytes")
-        return np.frombuffer(raw, dtype="<f4").reshape(shape)
+        numbers = np.frombuffer(raw, dtype="<f4")
+        return key, numbers.tolist() if by_request else list(numbers.reshape(requests, rows))
+
+
+def _texts(name: str, raw: Value, requests: int) -> list[str | None]:
+    if not isinstance(raw, list) or len(raw) != requests:
+        raise BadResultError(f"produce: column '{name}' is {describe_size(raw)}, expected a list of {requests} texts")
+    found: list[str | None] = []
+    for item in raw:
+        if item is not None and (not isinstance(item, str) or len(item) > MAX_TEXT_CHARS):
+            raise BadResultError(f"produce: column '{name}' holds texts of at most {MAX_TEXT_CHARS} characters, or nil")
+        found.append(item)
+    return found
 
 
 class PickCall(RemoteCall):
@@ -191,9 +225,19 @@ class PickCall(RemoteCall):
     __slots__ = ("_count",)
 
     def __init__(
-        self, generation: Generation, binding: Binding, *, columns: Sequence[str], fields: Sequence[str], count: int
+        self,
+        generation: Generation,
+        binding: Binding,
+        *,
+        columns: Sequence[str],
+        fields: Sequence[str],
+        consumed: Sequence[Consumed] = (),
+        count: int,
+        profile: str = "",
     ) -> None:
-        super().__init__(generation, Method.PICK, [binding], columns=columns, fields=fields)
+        super().__init__(
+            generation, Method.PICK, [binding], columns=columns, fields=fields, consumed=consumed, profile=profile
+        )
         self._count = count
 
     def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
@@ -205,7 +249,7 @@ class PickCall(RemoteCall):
             view,
             candidate_bits(cycles),
             np.concatenate(totals).astype("<f4").tobytes(),
-            request_columns(cycles, self.fields, ()),
+            request_columns(cycles, self.fields, self.consumed),
             self._count,
         ], None
 
@@ -232,7 +276,7 @@ class PickCall(RemoteCall):
         assert isinstance(result, list), "it was applied"
         assert isinstance(result[0], list), "it was applied"
         rows = result[0][index]
-        if _failed(result[1], len(cycles), index) or not isinstance(rows, list):
+        if failed_at(result[1], len(cycles), index) or not isinstance(rows, list):
             return {}
         count = cycles[index].snapshot.rows
         picked = tuple(row for row in rows if type(row) is int and 0 <= row < count)
@@ -249,81 +293,7 @@ class PickCall(RemoteCall):
         return picked
 
 
-class ProfilePickCall(RemoteCall):
-    """Asks a profile handler which profiles to run next."""
-
-    __slots__ = ("_profiles",)
-
-    sends_view = False
-
-    def __init__(
-        self, generation: Generation, binding: Binding, *, fields: Sequence[str], profiles: Sequence[str]
-    ) -> None:
-        super().__init__(generation, Method.PROFILE_PICK, [binding], columns=(), fields=fields)
-        self._profiles = tuple(profiles)
-
-    def batch_limit(self, rows: int) -> int:
-        """One: each request has results of its own."""
-        return 1
-
-    def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
-        """Arguments of `profile_pick`."""
-        requests = request_columns(cycles, self.fields, ())
-        return [self.handles[0], requests, list(self._profiles), results_map(cycles[0])], None
-
-    def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
-        """Store the names to run; a name that is no profile is a bad result."""
-        if not isinstance(result, list) or any(name not in self._profiles for name in result):
-            raise BadResultError(f"profile_pick: expected names among {', '.join(self._profiles)}")
-        cycles[0].chosen = [str(name) for name in dict.fromkeys(str(name) for name in result)]
-        return True
-
-    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
-        """Names of the profiles to run."""
-        assert isinstance(result, list), "it was applied"
-        return {(Point.PROFILE_HANDLER, self.bindings[0].ref): tuple(str(name) for name in result)}
-
-
-class ProfileProcessCall(RemoteCall):
-    """Asks a profile handler which profile's result is the primary one."""
-
-    __slots__ = ()
-
-    sends_view = False
-
-    def __init__(self, generation: Generation, binding: Binding, *, fields: Sequence[str]) -> None:
-        super().__init__(generation, Method.PROFILE_PROCESS, [binding], columns=(), fields=fields)
-
-    def batch_limit(self, rows: int) -> int:
-        """One: each request has results of its own."""
-        return 1
-
-    def encode(self, cycles: Sequence[CycleState], view: list[object]) -> tuple[list[object], int | None]:
-        """Arguments of `profile_process`."""
-        requests = request_columns(cycles, self.fields, ())
-        return [self.handles[0], requests, results_map(cycles[0])], None
-
-    def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
-        """Store the primary profile; it must have a result."""
-        primary = result.get("primary") if isinstance(result, dict) else None
-        if not isinstance(primary, str) or not cycles[0].results.get(primary):
-            raise BadResultError("profile_process: expected {primary: a profile that has a result, results}")
-        cycles[0].primary = primary
-        return True
-
-    def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
-        """The primary profile's name."""
-        assert isinstance(result, dict), "it was applied"
-        return {(Point.PROFILE_HANDLER, self.bindings[0].ref): (str(result["primary"]),)}
-
-
-def _failed(errors: Value, requests: int, index: int) -> bool:
+def failed_at(errors: Value, requests: int, index: int) -> bool:
     """Whether a reply of one step has an error for a request."""
     found = row_errors(errors, 1, requests)
     return (0, -1) in found or (0, index) in found
-
-
-def results_map(cycle: CycleState) -> dict[str, list[str] | None]:
-    """Results so far, rows named by endpoint id."""
-    ids = cycle.snapshot.ids
-    return {name: None if rows is None else [ids[row] for row in rows] for name, rows in cycle.results.items()}

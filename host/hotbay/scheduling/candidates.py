@@ -6,6 +6,7 @@ nothing of what is live, they are asked again with all that were ejected: an ans
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.scheduling.shares import Shares
 
-__all__ = ["EVERYBODY", "Admission", "Candidates", "rows_of"]
+__all__ = ["EVERYBODY", "Admission", "Candidates", "Pool", "rows_of"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -76,6 +77,21 @@ class Candidates:
             self._spare = [row for row in self._spare if row not in avoided]
             self._set(avoided, is_candidate=False)
 
+    def everyone(self) -> Mask:
+        """All that may become candidates, those that were ejected among them."""
+        if not self._spare:
+            return self.base
+        everyone = self.base.copy()
+        everyone[list(self._spare)] = True
+        return everyone
+
+    def screened(self, kept: Mask) -> "Candidates":
+        """These candidates without the rows that are not kept; one that was to be tried is then like any that filters drop."""
+        left = copy(self)
+        left.base = self.base & kept
+        left._spare = [row for row in self._spare if kept[row]]
+        return left
+
     def widen(self) -> bool:
         """Take in those that were ejected; False when that adds nobody."""
         rows, self._spare = [row for row in self._spare if not self.base[row]], ()
@@ -105,3 +121,31 @@ class Candidates:
     def _set(self, rows: Sequence[int], *, is_candidate: bool) -> None:
         self.base = self.base.copy()
         self.base[rows] = is_candidate
+
+
+class Pool:
+    """Where requests may go before anybody is asked. What all requests of a snapshot share is made once."""
+
+    __slots__ = ("_admission", "_ejected", "_seen", "_spare", "all_live")
+
+    def __init__(self, admission: Admission) -> None:
+        self.all_live: Candidates | None = None
+        self._admission = admission
+        self._seen: Snapshot | None = None
+        self._ejected: Sequence[str] = ()
+        self._spare: Sequence[int] = ()
+
+    def candidates(self, snapshot: Snapshot, avoid: frozenset[str]) -> Candidates | None:
+        """The rows for one request that is to stay away from `avoid`; None when there is no such place."""
+        admission = self._admission
+        if snapshot is not self._seen or admission.ejected is not self._ejected:
+            self._seen, self._ejected = snapshot, admission.ejected
+            self.all_live = Candidates(snapshot) if snapshot.live.any() else None
+            self._spare = rows_of(self._ejected, snapshot)
+        probe = None if avoid else admission.probe()
+        if probe is None and not avoid and not self._spare:
+            return self.all_live
+        candidates = Candidates(snapshot, probe=probe, avoid=avoid, spare=self._spare)
+        if probe is not None and candidates.probe is None:
+            admission.unused(probe)
+        return candidates if candidates.base.any() or candidates.widen() else None

@@ -1,7 +1,13 @@
 """What crosses to a candidate while its answers are only compared: copies of cycles, each as it was before its call."""
 
-from hotbay.scheduling.batch import CycleState, Floats, LastGood
+from collections.abc import Mapping
+
+from hotbay_sdk.protocol.verdicts import HeaderEdits
+
+from hotbay.scheduling.batch import CycleState, Datum, Floats, LastGood, Mask
 from hotbay.scheduling.binding import Binding
+from hotbay.scheduling.decision import Rejected
+from hotbay.scheduling.explain import Notes
 
 __all__ = ["CycleCopy"]
 
@@ -17,14 +23,20 @@ class CycleCopy:
         "asked",
         "chosen",
         "data",
+        "edits",
         "ended",
+        "kept",
         "last_good",
         "mask",
+        "notes",
+        "peer",
         "picked",
         "primary",
         "request",
         "results",
+        "saturation",
         "snapshot",
+        "target",
         "totals",
         "waiting",
     )
@@ -34,11 +46,17 @@ class CycleCopy:
         self.snapshot = cycle.snapshot
         self.mask = self.asked = cycle.mask
         self.totals: Floats | None = cycle.totals
-        self.data: dict[str, Floats | float] = dict(cycle.data)
+        self.data: dict[str, Datum] = dict(cycle.data)
         self.results: dict[str, list[int] | None] = dict(cycle.results)
         self.picked: list[int] | None = None
         self.chosen: list[str] | None = None
         self.primary: str | None = None
+        self.peer = cycle.peer
+        self.kept: Mask | None = None
+        self.saturation = 0.0
+        self.target = cycle.target
+        self.edits: dict[int, HeaderEdits] = {}
+        self.notes: Notes = []
         self.last_good: LastGood = {}
         self.answered: list[int] = []
         self.waiting = 0
@@ -46,3 +64,9 @@ class CycleCopy:
 
     def degrade(self, binding: Binding, reason: str) -> None:
         """Nothing is decided here."""
+
+    def reject(self, rejected: Rejected) -> None:
+        """Nor here."""
+
+    def set_attributes(self, attributes: Mapping[str, str | int | float]) -> None:
+        """The request is the live one's: nothing is set."""

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hotbay.rpc.leases import Generation
-from hotbay.scheduling.binding import Point
-from hotbay.scheduling.fields import wire_columns, wire_fields
+from hotbay.scheduling.fields import NO_FACTS, instance_reads, response_headers_of, wire_columns, wire_fields
 from hotbay.scheduling.plan import Learner
 
 __all__ = ["Mirrors"]
@@ -33,7 +32,15 @@ class Mirrors:
 def _twin(learner: Learner, generation: Generation) -> Learner | None:
     binding = learner.binding
     declared, handle = generation.types.get(binding.type), generation.handles.get(binding.ref)
-    if declared is None or handle is None or str(Point.PRE_REQUEST) not in declared.points:
+    if declared is None or handle is None or str(binding.point) not in declared.points:
         return None
-    fields = wire_fields(declared.reads, generation.block_tokens.get(binding.ref))
-    return Learner(binding, generation, (generation.number, handle), fields, wire_columns(declared.reads))
+    reads = instance_reads(declared, generation.facts.get(binding.ref, NO_FACTS))
+    return Learner(
+        binding,
+        generation,
+        (generation.number, handle),
+        wire_fields(reads, generation.block_tokens.get(binding.ref)),
+        wire_columns(reads),
+        headers=response_headers_of(reads),
+        every_chunk=declared.every_chunk,
+    )

@@ -1,19 +1,31 @@
 """What a plan is made of, and what it is made from. Pure values; `compiler` makes one from the other.
 
-A cycle takes the current plan once and uses it to its end; publishing another is one assignment.
+A cycle takes the current plan once and uses it to its end; publishing another is one assignment. What a configuration
+does not use is not in its plan, so that it costs no request anything.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from hotbay_sdk.protocol import TypeDeclaration
+from hotbay_sdk.protocol.calls import InstanceFacts
 
 from hotbay.errors import Place
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.binding import Binding, BindingOptions, Point
 from hotbay.scheduling.builtin import PickRows
-from hotbay.scheduling.calls import PickCall, ProfilePickCall, ProfileProcessCall, RemoteCall
-from hotbay.scheduling.registry import BUILTIN_HANDLERS, BUILTIN_PICKERS
+from hotbay.scheduling.builtin_handlers import ChooseProfiles
+from hotbay.scheduling.builtin_producers import BUILTIN_COLUMNS, Give, PrefixMatch, TokenCounting
+from hotbay.scheduling.calls import PickCall, RemoteCall
+from hotbay.scheduling.edit_call import EditsCall
+from hotbay.scheduling.explain import PlanFacts
+from hotbay.scheduling.fields import NO_FACTS as NO_INSTANCE_FACTS
+from hotbay.scheduling.handler_calls import ProfilePickCall, ProfileProcessCall
+from hotbay.scheduling.registry import BUILTIN_HANDLERS, BUILTIN_PICKERS, DEFAULT_PRODUCERS
+
+NO_FACTS: Final = PlanFacts(0, {}, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +34,7 @@ class RefPlan:
 
     `plugin_id` is None for a host built-in. `declaration` is None when it was never READY: its points
     are then unknown, and every profile that names it counts it as unavailable. `dormant`: nothing failed, its process is
-    started when a request needs it.
+    started when a request needs it. `facts`: without a process, what the instance in the last one said of itself.
     """
 
     name: str
@@ -34,14 +46,24 @@ class RefPlan:
     place: Place | None = None
     dormant: bool = False
     data: bool = False
+    facts: InstanceFacts = NO_INSTANCE_FACTS
 
     def has(self, point: Point) -> bool:
-        """Whether the ref's type answers `point`."""
+        """Whether the ref's type answers `point`. Of the host's own, what `plan` has no part in answers nothing here."""
         if self.plugin_id is None:
             if point is Point.PICK:
                 return self.type in BUILTIN_PICKERS
+            if point is Point.PRODUCE:
+                return self.type in BUILTIN_COLUMNS
             return point is Point.PROFILE_HANDLER and self.type in BUILTIN_HANDLERS
         return self.declaration is not None and str(point) in self.declaration.points
+
+    @property
+    def produces(self) -> tuple[str, ...]:
+        """Data columns that it makes; none while nothing is known of it."""
+        if self.plugin_id is None:
+            return BUILTIN_COLUMNS.get(self.type, ())
+        return () if self.declaration is None else self.declaration.produces
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +99,8 @@ class Profile:
     """One compiled profile. `stages` run one after another, the calls of one stage side by side.
 
     `absent` are bindings whose process is not there: their failure policies decide at once.
-    `weight_sum` is that of the scorers, for the in-flight correction inside a batch.
+    `weight_sum` is that of the scorers, `scraped_weight` of those of scraped figures, for the correction by what was picked
+    since; totals that differ by at most `tie` are equal.
     """
 
     name: str
@@ -85,6 +108,8 @@ class Profile:
     picker: Picker
     absent: tuple[Binding, ...]
     weight_sum: float
+    scraped_weight: float
+    tie: float = 0.0
 
     @property
     def bindings(self) -> tuple[Binding, ...]:
@@ -94,32 +119,73 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handler:
-    """A profile handler in a process, or None for both calls: the built-in single-profile handler."""
+    """Who says which profiles run: a process, a built-in by `choose`, or nobody: then the only profile does.
+
+    `port`: what is picked is reached at this port of its address, and the request says in a header at which it was picked.
+    """
 
     binding: Binding
     pick: ProfilePickCall | None = None
     process: ProfileProcessCall | None = None
     absent: bool = False
+    choose: ChooseProfiles | None = None
+    port: int | None = None
+    asks: bool = False
+    """Whether anybody is to be asked which profiles run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learner:
-    """A ref that is told of each scheduled request (PreRequest). `fields` and `columns` go with what it is told."""
+    """A ref that is told of requests: at PRE_REQUEST where they go, at RESPONSE_HEADERS and RESPONSE_BODY how they are answered.
+
+    `fields` and `columns` go with what it is told; `headers` are the names of those of a response that do. `every_chunk`: of
+    a body it is told more than the end.
+    """
 
     binding: Binding
     generation: Generation
     handle: tuple[int, int]
     fields: tuple[str, ...]
     columns: tuple[str, ...]
+    headers: frozenset[str] = frozenset()
+    every_chunk: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parser:
+    """A parser in a process. `claims` are the suffixes of its paths, none where it takes any; `headers` cross to it."""
+
+    binding: Binding
+    claims: tuple[str, ...]
+    headers: frozenset[str] = frozenset()
+    generation: Generation | None = None
+    handle: tuple[int, int] = (0, 0)
+
+
+class Before(enum.Enum):
+    """What happens with the calls of a stage that comes before the profiles run."""
+
+    HEADERS = enum.auto()
+    SATURATION = enum.auto()
+    SHED = enum.auto()
+    SCREEN = enum.auto()
+    SCREENED = enum.auto()
+    GIVE = enum.auto()
+    PRODUCE = enum.auto()
+    ADMIT = enum.auto()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """Everything that a cycle needs, compiled. `number` grows with each plan; `generations` are those it may call.
 
-    `absent` are bindings without a process whose policies decide before anything is called: producers, and those
-    that refuse every request anyway. `fail_closed_absent` names refs for which readiness waits. `dormant` are the ids of
-    the plugins that a request has to wake. `numbers` are those of `generations`.
+    `before` are the stages ahead of the profiles, in their order; those of `producers` are among them. `edits` are asked once
+    it is known where a request goes. `absent` are bindings without a process whose policies decide before anything is called:
+    producers and what else comes before the profiles, and those that refuse every request anyway. `fail_closed_absent` names
+    refs for which readiness waits. `dormant` are the ids of the plugins that a request has to wake. `learners` are told where
+    requests go, `listeners` of their responses. `numbers` are those of `generations`.
+    `gives` are columns that the host makes itself. `counts_tokens` None: nobody wants to know how many tokens are in flight.
+    `match` None: nobody tells what is cached. `withheld` are headers of clients that do not go on: who sets them is absent.
     """
 
     number: int
@@ -132,14 +198,32 @@ class Plan:
     fail_closed_absent: tuple[str, ...]
     dormant: tuple[str, ...]
     numbers: frozenset[int]
+    before: tuple[tuple[Before, tuple[RemoteCall, ...]], ...] = ()
+    edits: tuple[EditsCall, ...] = ()
+    listeners: tuple[Learner, ...] = ()
+    setters: tuple[Learner, ...] = ()
+    """Who sets headers by `edits`: told like learners where a request was withdrawn, and in warm generations where it goes."""
+    parsers: tuple[Parser, ...] = ()
+    gives: tuple[Give, ...] = ()
+    counts_tokens: TokenCounting | None = None
+    match: PrefixMatch | None = None
+    withheld: frozenset[str] = frozenset()
+    facts: PlanFacts = NO_FACTS
+    """What is kept of it to explain decisions."""
+
+    @property
+    def told(self) -> tuple[Learner, ...]:
+        """Every ref that is told of requests without being asked."""
+        return (*self.learners, *self.listeners)
 
     @property
     def calls(self) -> Mapping[tuple[object, ...], RemoteCall]:
         """Every call that a cycle may make, by where it is made and which refs answer it: comparable across plans."""
         found: dict[tuple[object, ...], RemoteCall] = {}
-        for call in (call for stage in self.producers for call in stage):
-            found["produce", _uses(call)] = call
-        for asked in (self.handler.pick, self.handler.process):
+        for kind, stage in self.before:
+            for call in stage:
+                found[kind, _uses(call)] = call
+        for asked in (self.handler.pick, self.handler.process, *self.edits):
             if asked is not None:
                 found[asked.method, _uses(asked)] = asked
         for name, profile in self.profiles.items():
@@ -152,14 +236,21 @@ class Plan:
     @property
     def bindings(self) -> tuple[Binding, ...]:
         """Every use of a ref at a point, each once."""
-        uses = [*self.absent, *(b for stage in self.producers for call in stage for b in call.bindings)]
-        for profile in self.profiles.values():
-            uses += [*profile.bindings, profile.picker.binding]
-        uses += [self.handler.binding, *(learner.binding for learner in self.learners)]
         found: dict[tuple[str, str], Binding] = {}
-        for use in uses:
+        for use in self._uses():
             found.setdefault((use.ref, use.point), use)
         return tuple(found.values())
+
+    def _uses(self) -> Iterator[Binding]:
+        yield from self.absent
+        for _, stage in self.before:
+            yield from (binding for call in stage for binding in call.bindings)
+        for profile in self.profiles.values():
+            yield from (*profile.bindings, profile.picker.binding)
+        yield self.handler.binding
+        yield from (binding for call in self.edits for binding in call.bindings)
+        yield from (learner.binding for learner in self.told)
+        yield from (parser.binding for parser in self.parsers)
 
 
 def _uses(call: RemoteCall) -> tuple[tuple[str, Point], ...]:
@@ -168,8 +259,16 @@ def _uses(call: RemoteCall) -> tuple[tuple[str, Point], ...]:
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """What a plan is made from: refs in configuration order, profiles, and the operator's binding options."""
+    """What a plan is made from: refs in configuration order, profiles, and the operator's binding options.
+
+    `detector` is the ref whose word on saturation sheds requests, None for none. `default_producers`: key → the type whose
+    instance is meant where several produce it. `parsers`: refs of parsers in the order in which they claim paths; None: all,
+    in the order of `refs`.
+    """
 
     refs: tuple[RefPlan, ...]
     profiles: tuple[ProfileInput, ...]
     options: Mapping[str, BindingOptions]
+    detector: str | None = None
+    default_producers: Mapping[str, str] = field(default_factory=lambda: DEFAULT_PRODUCERS)
+    parsers: tuple[str, ...] | None = None

@@ -1,30 +1,17 @@
 """The adapter between cycles and one generation: its windows, what its process knows of the endpoints, notices."""
 
-import asyncio
-import logging
-from collections.abc import Collection, Sequence
-
-from hotbay_sdk.protocol import ErrorCode, Method, ValueRefusedError
+from collections.abc import Collection
 
 from hotbay.datalayer.tables.snapshot import Snapshot
-from hotbay.errors import HostError
-from hotbay.rpc.faults import UnsendableError
 from hotbay.rpc.leases import Generation
-from hotbay.scheduling.batch import notice_columns
-from hotbay.scheduling.calls import MAX_BATCH, Lane, RemoteCall
+from hotbay.scheduling.calls import Lane, RemoteCall
 from hotbay.scheduling.fields import is_table
+from hotbay.scheduling.notices import Notices
 from hotbay.scheduling.outputs import OutputAreas, Region
-from hotbay.scheduling.plan import Learner
-from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.sent_tables import SentTables
 from hotbay.scheduling.shared_view import PassedAreas, SharedColumns, wire_name
-from hotbay.scheduling.statistics import HOST_ERROR, CallCounters
+from hotbay.scheduling.statistics import CallCounters
 from hotbay.scheduling.window import Advance, Asker, Watcher, Window
-
-logger = logging.getLogger(__name__)
-
-Notice = tuple[InferenceRequest, list[str]]
-"""A request, and the ids of the endpoints that it is sent to."""
 
 
 def _in_frame(snapshot: Snapshot, columns: tuple[str, ...]) -> dict[str, bytes]:
@@ -39,9 +26,6 @@ class Remote:
     __slots__ = (
         "_advance",
         "_areas",
-        "_loop",
-        "_noticed",
-        "_notices",
         "_outputs",
         "_parts",
         "_sent",
@@ -51,6 +35,7 @@ class Remote:
         "_windows",
         "counters",
         "generation",
+        "notices",
     )
 
     def __init__(
@@ -59,7 +44,6 @@ class Remote:
         self.generation = generation
         self.counters = counters
         self._advance = advance
-        self._loop = asyncio.get_running_loop()
         self._windows: dict[Lane, Window] = {}
         self._sent: tuple[int, int, tuple[str, ...]] = (-1, -1, ())
         self._tables = SentTables()
@@ -67,8 +51,7 @@ class Remote:
         self._areas = None if shared is None else PassedAreas(generation, shared)
         self._outputs = None if shared is None else OutputAreas(generation, shared.next_number)
         self._sure = False
-        self._notices: dict[Learner, list[Notice]] = {}
-        self._noticed: Snapshot | None = None
+        self.notices = Notices(generation, self, counters)
         self._watcher: Watcher | None = None
 
     def watch(self, watcher: Watcher | None) -> None:
@@ -150,46 +133,3 @@ class Remote:
         self._sent = (-1, -1, ())
         self._tables.forget()
         self._sure = True
-
-    def learn(self, learner: Learner, request: InferenceRequest, snapshot: Snapshot, targets: list[str]) -> None:
-        """Tell a learner where a request is sent, together with the others of this tick. `snapshot` is the current one."""
-        if not self._notices:
-            self._loop.call_soon(self._send_notices)
-        self._noticed = snapshot
-        self._notices.setdefault(learner, []).append((request, targets))
-
-    def _send_notices(self) -> None:
-        notices, self._notices = self._notices, {}
-        snapshot, self._noticed = self._noticed, None
-        assert snapshot is not None, "it comes with each notice"
-        for learner, entries in notices.items():
-            for start in range(0, len(entries), MAX_BATCH):
-                self._send_notice(learner, snapshot, entries[start : start + MAX_BATCH])
-
-    def _send_notice(self, learner: Learner, snapshot: Snapshot, entries: Sequence[Notice]) -> None:
-        try:
-            self._notify(learner, snapshot, entries)
-        except (UnsendableError, ValueRefusedError):
-            self._not_sent(learner, snapshot, entries, str(ErrorCode.FRAME_TOO_LARGE))
-        except HostError as error:
-            self._not_sent(learner, snapshot, (), error.code)
-        except Exception:
-            # Named boundary: columns are made of what clients sent.
-            logger.exception("notice_not_encoded", extra={"plugin": self.generation.client.label})
-            self._not_sent(learner, snapshot, entries, HOST_ERROR)
-
-    def _notify(self, learner: Learner, snapshot: Snapshot, entries: Sequence[Notice]) -> None:
-        requests = notice_columns([request for request, _ in entries], learner.fields)
-        targets = [ids for _, ids in entries]
-        args = [learner.handle, self.view(snapshot, learner.columns, one_way=True), requests, targets]
-        self.generation.client.notify(Method.PRE_REQUEST, args, epoch=snapshot.epoch)
-
-    def _not_sent(self, learner: Learner, snapshot: Snapshot, entries: Sequence[Notice], code: str) -> None:
-        """One request may be at fault: tell of each alone; of one that is alone nothing is told."""
-        self.forget_view()
-        if len(entries) > 1:
-            for entry in entries:
-                self._send_notice(learner, snapshot, [entry])
-        else:
-            self.counters.plugin_error(learner.binding.point, learner.binding.ref, code)
-            self.counters.forgive()

@@ -21,28 +21,36 @@ import numpy as np
 
 from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.rpc.leases import Generation
-from hotbay.scheduling.arms import Arms, CanaryPlan, Shadow, in_canary
+from hotbay.scheduling.arms import Arms, CanaryPlan, Shadow
 from hotbay.scheduling.batch import LastGood, Tally, complaint_text
+from hotbay.scheduling.batch_picks import BatchPicks
 from hotbay.scheduling.binding import Policy
 from hotbay.scheduling.calls import RemoteCall
-from hotbay.scheduling.candidates import EVERYBODY, Admission, Candidates, rows_of
-from hotbay.scheduling.cycle import BatchPicks, Cycle
+from hotbay.scheduling.canary import Canary
+from hotbay.scheduling.candidates import EVERYBODY, Admission, Pool
+from hotbay.scheduling.cycle import Cycle
 from hotbay.scheduling.decision import Arm, Decision, Picked, Rejected
-from hotbay.scheduling.holding import Held
+from hotbay.scheduling.explain import Traces
+from hotbay.scheduling.explained import Explained, explained
 from hotbay.scheduling.mirrors import Mirrors
+from hotbay.scheduling.notices import Notices
+from hotbay.scheduling.parsing import ParseDone, Parsers
 from hotbay.scheduling.plan import Plan
 from hotbay.scheduling.remote import Remote
 from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.response_facts import ResponseFacts, ResponseWants
+from hotbay.scheduling.responses import Responses
 from hotbay.scheduling.shadowing import Copier
 from hotbay.scheduling.shared_view import SharedColumns
 from hotbay.scheduling.shares import Shares
-from hotbay.scheduling.statistics import ArmCounters, CallCounters, CallStatistics
+from hotbay.scheduling.statistics import CallCounters, CallStatistics
+from hotbay.scheduling.verdict import picked
+from hotbay.scheduling.waking import WAKE_WITHIN_S, Waking
 from hotbay.scheduling.window import Asker
 
 logger = logging.getLogger(__name__)
 
-WAKE_WITHIN_S: Final = 10.0
-"""What a request waits for a plugin that sleeps: a start takes a second, a client waits longer for a first token."""
+CLIENT_LEFT: Final = 499
 NO_MIRRORS: Final[Mapping[int, Sequence[Generation]]] = MappingProxyType({})
 
 
@@ -86,7 +94,6 @@ class Router:
         seed: int | None = None,
         wake_within_s: float = WAKE_WITHIN_S,
     ) -> None:
-        self.wake: Callable[[str], None] | None = None
         self.mixed = 0
         self._snapshots = snapshots
         self._observer = observer
@@ -102,22 +109,25 @@ class Router:
         self._cycles: dict[int, Cycle] = {}
         self._last_good: LastGood = {}
         self._counters: dict[int, CallCounters] = {}
-        self._canary: CanaryPlan | None = None
-        self._canary_last_good: LastGood = {}
-        self._arms: dict[Arm, ArmCounters] = {}
+        self._canary = Canary()
         self._copiers: dict[int, Copier] = {}
-        self._mirrors = Mirrors(NO_MIRRORS)
-        self._held = Held(self._begin, changed=observer.held)
-        self._hold_s = 0.0
-        self._wake_within_s = wake_within_s
-        self._woken: set[str] = set()
-        self._quiesced: dict[int, float] = {}
+        self._traces = Traces()
+        self._decided: list[Cycle] = []
+        self._responses = Responses(self._plan_for, self._notices_of, lambda: snapshots.snapshot)
+        self._parsers = Parsers(self.called)
+        self._waking = Waking(self._begin, changed=observer.held, wake_within_s=wake_within_s)
         self._retired: set[int] = set()
         """Generations that were retired while plans still name them; such a plan does not bring them back."""
-        self._seen: Snapshot | None = None
-        self._all_live: Candidates | None = None
-        self._ejected: Sequence[str] = ()
-        self._spare: Sequence[int] = ()
+        self._pool = Pool(admission)
+
+    @property
+    def wake(self) -> Callable[[str], None] | None:
+        """Told of plugins that a request needs and that are dormant in the plan."""
+        return self._waking.wake
+
+    @wake.setter
+    def wake(self, wake: Callable[[str], None] | None) -> None:
+        self._waking.wake = wake
 
     @property
     def plan(self) -> Plan | None:
@@ -132,7 +142,7 @@ class Router:
     @property
     def held(self) -> int:
         """Requests that wait for a plugin to be woken or exchanged."""
-        return len(self._held)
+        return len(self._waking.held)
 
     def publish(
         self,
@@ -161,14 +171,14 @@ class Router:
         self._remotes = kept
         self._shared.keep({group for remote in kept.values() for group in remote.groups})
         self._set_shadows(plan, shadows, plans)
-        self._mirrors = Mirrors(mirrors)
-        self._set_canary(canary)
+        self._canary.published(canary)
+        self._responses.published(plans, Mirrors(mirrors))
+        self._parsers.published(plan.parsers)
         wanted = {b.ref for p in plan.profiles.values() for b in p.bindings if b.policy is Policy.LAST_GOOD}
         for ref in self._last_good.keys() - wanted:
             del self._last_good[ref]
         self._plan = plan
-        self._woken.intersection_update(plan.dormant)
-        self._set_hold()
+        self._waking.published(plan.dormant)
 
     def _remote(self, generation: Generation) -> Remote:
         counters = self._counters.setdefault(generation.number, CallCounters(self._observer))
@@ -191,12 +201,6 @@ class Router:
         only_compared = {s.candidate.number for s in shadows}.difference(*(p.numbers for p in plans))
         for number, remote in self._remotes.items():
             remote.counters.quiet = number in only_compared
-
-    def _set_canary(self, canary: CanaryPlan | None) -> None:
-        if canary is not None and Arm(canary.salt, canary=True) not in self._arms:
-            self._arms = {Arm(canary.salt, canary=side): ArmCounters() for side in (False, True)}
-            self._canary_last_good = {}
-        self._canary = canary
 
     # -- what a rollout asks -------------------------------------------------------------------------
 
@@ -225,75 +229,90 @@ class Router:
 
     def arms(self, salt: str) -> Arms | None:
         """Requests by arm of the canary with this salt, if it is the latest one."""
-        live, canary = self._arms.get(Arm(salt, canary=False)), self._arms.get(Arm(salt, canary=True))
-        return None if live is None or canary is None else Arms(live.read(), canary.read())
+        return self._canary.read(salt)
 
     def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
         """A picked request is over: whether it failed at its endpoint, and after what time its answer began, if it did."""
-        if decision.arm is not None and (counters := self._arms.get(decision.arm)) is not None:
-            counters.ended(failed=failed, ttft_s=ttft_s)
+        self._canary.ended(decision, failed=failed, ttft_s=ttft_s)
+
+    def explain(self, request_id: str) -> Explained | None:
+        """Why the latest decision for a request came out so; None when it is not kept, or not any more.
+
+        The newest decisions are kept, as many as fit into bounds of count and bytes; refusals without a cycle are not.
+        """
+        found = self.decisions.find(request_id)
+        return None if found is None else explained(found)
+
+    @property
+    def decisions(self) -> Traces:
+        """The decisions that are kept, down to the latest."""
+        self._keep_decided()
+        return self._traces
+
+    # -- what becomes of requests --------------------------------------------------------------------
+
+    @property
+    def hears_responses(self) -> ResponseWants:
+        """What somebody wants to know of responses now: of the rest the front door need not tell."""
+        return self._responses.wants
 
     def sent(self, request: InferenceRequest, decision: Picked, endpoint_id: str) -> None:
-        """A request is on its way to this endpoint, by a decision for it: learners are told, those of the plan of now.
+        """A request is on its way to this endpoint, by a decision for it: learners are told.
 
-        To be called once for each endpoint that a request is sent to, and for none that it is not. The plan of now is that
-        of the decision's own arm, as long as it is on trial: who learned from a generation that is gone would learn nothing.
+        To be called once for each endpoint that a request is sent to, and for none that it is not.
         """
-        canary, plan = self._canary, self._plan
-        if canary is not None and decision.arm == Arm(canary.salt, canary=True):
-            plan = canary.plan
-        if plan is None or not plan.learners:
-            return
-        snapshot = self._snapshots.snapshot
-        for learner in plan.learners:
-            for told in (learner, *self._mirrors.of(learner)):
-                remote = self._remotes.get(told.generation.number)
-                if remote is not None:
-                    remote.learn(told, request, snapshot, [endpoint_id])
+        self._responses.sent(request, decision, endpoint_id)
+
+    def withdraw(self, request: InferenceRequest, decision: Picked, endpoint_id: str) -> None:
+        """A request that was sent to this endpoint ended there without a first byte: what was learned of it does not hold."""
+        self._responses.withdraw(request, decision, endpoint_id)
+
+    def response_headers(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, status: int, headers: Mapping[str, str]
+    ) -> None:
+        """A response began. `headers` by names in lower case, at least those of `hears_responses`."""
+        self._responses.headers(request, decision, endpoint_id, status, headers)
+
+    def response_body(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, facts: ResponseFacts
+    ) -> None:
+        """A response goes on, or ends: then once, whatever the end is, for every endpoint that the request was `sent` to.
+
+        And once for a request that was decided and sent nowhere: who set headers of it may keep something for it.
+        """
+        self._responses.body(request, decision, endpoint_id, facts)
+
+    # -- parsers -------------------------------------------------------------------------------------
+
+    @property
+    def parsers(self) -> Sequence[tuple[str, str]]:
+        """(path suffix, ref) of the plan's parsers in processes, in the order of the configuration; "" is any path."""
+        return self._parsers.claims
+
+    def parse(self, ref: str, path: str, headers: Mapping[str, str], body: bytes, done: ParseDone) -> None:
+        """Ask a parser what a request is; `done` gets it, or a refusal, exactly once, now or later on this loop.
+
+        `headers` by names in lower case; those that the parser declares cross.
+        """
+        self._parsers.parse(ref, path, headers, body, done)
+
+    def _plan_for(self, arm: Arm | None) -> Plan | None:
+        return self._canary.plan_of(arm, self._plan)
+
+    def _notices_of(self, generation: int) -> Notices | None:
+        remote = self._remotes.get(generation)
+        return None if remote is None else remote.notices
 
     def quiesce(self, generation: int, *, within_s: float) -> None:
         """Hold new requests, each for at most `within_s` seconds, until `resume`. What has begun goes on.
 
         A request that waited so long, or found too many waiting, is decided by the plan of that moment.
         """
-        self._quiesced[generation] = within_s
-        self._set_hold()
+        self._waking.quiesce(generation, within_s)
 
     def resume(self, generation: int) -> None:
         """Take back `quiesce`; held requests are decided by the current plan. May be called again."""
-        self._quiesced.pop(generation, None)
-        self._set_hold()
-
-    def _set_hold(self) -> None:
-        before_s, asleep_s = self._hold_s, self._wake_within_s if self._plan is not None and self._plan.dormant else 0.0
-        self._hold_s = max(asleep_s, *self._quiesced.values(), 0.0)
-        if not self._hold_s:
-            self._held.release()
-        elif self._hold_s < before_s:
-            self._held.shorten(self._hold_s)
-        if asleep_s and self._held:
-            # What waits for another plugin waits for this one too. Not now: who publishes is in the middle of a step.
-            self._loop.call_soon(self._wake_for_held)
-
-    def _hold(self, request: InferenceRequest, done: Callable[[Decision], None]) -> bool:
-        taken = self._held.take(request, done, self._hold_s)
-        self._wake_dormant()
-        return taken
-
-    def _wake_for_held(self) -> None:
-        if self._held:
-            self._wake_dormant()
-
-    def _wake_dormant(self) -> None:
-        for plugin_id in self._plan.dormant if self._plan is not None else ():
-            if plugin_id not in self._woken:
-                self._woken.add(plugin_id)
-                try:
-                    if self.wake is not None:
-                        self.wake(plugin_id)
-                except Exception:
-                    # Named boundary: who wakes is not ours, and the request may go on without the plugin.
-                    logger.exception("wake_failed plugin=%s", plugin_id)
+        self._waking.resume(generation)
 
     # -- requests ------------------------------------------------------------------------------------
 
@@ -319,7 +338,7 @@ class Router:
 
         A request is decided once at a time. What `done` raises is logged and changes nothing.
         """
-        if self._hold_s and self._hold(request, done):
+        if self._waking.hold_s and self._waking.hold(request, done):
             return
         self._begin(request, done)
 
@@ -328,17 +347,16 @@ class Router:
         if plan is None:
             _refuse(request, done, Rejected(503, "not-ready", "no scheduling plan is published yet"))
             return
-        candidates = self._candidates(request, snapshot)
+        candidates = self._pool.candidates(snapshot, request.avoid)
         if candidates is None:
             refused = Rejected(503, "rejected-no-endpoints", "no endpoint is known that may take requests")
             _refuse(request, done, refused)
             return
         arm, last_good = None, self._last_good
-        if self._canary is not None:
-            canary = self._canary
-            arm = Arm(canary.salt, canary=in_canary(request.id, canary.salt, canary.share))
+        if self._canary.is_on:
+            arm = self._canary.arm_of(request.id)
             if arm.canary:
-                plan, last_good = canary.plan, self._canary_last_good
+                plan, last_good = self._canary.plan_of(arm, plan) or plan, self._canary.last_good
         cycle = Cycle(
             plan,
             snapshot,
@@ -355,21 +373,6 @@ class Router:
         self._cycles[id(request)] = cycle
         self._advance(cycle)
 
-    def _candidates(self, request: InferenceRequest, snapshot: Snapshot) -> Candidates | None:
-        """Where the request may go before anybody is asked; None when there is no such place."""
-        admission, avoid = self._admission, request.avoid
-        if snapshot is not self._seen or admission.ejected is not self._ejected:
-            self._seen, self._ejected = snapshot, admission.ejected
-            self._all_live = Candidates(snapshot) if snapshot.live.any() else None
-            self._spare = rows_of(self._ejected, snapshot)
-        probe = None if avoid else admission.probe()
-        if probe is None and not avoid and not self._spare:
-            return self._all_live
-        candidates = Candidates(snapshot, probe=probe, avoid=avoid, spare=self._spare)
-        if probe is not None and candidates.probe is None:
-            self._admission.unused(probe)
-        return candidates if candidates.base.any() or candidates.widen() else None
-
     def cancel(self, request: InferenceRequest) -> None:
         """The client has left: end the request's decision now, if it is being decided.
 
@@ -377,11 +380,11 @@ class Router:
         """
         cycle = self._cycles.get(id(request))
         if cycle is None:
-            done = self._held.cancel(request)
+            done = self._waking.held.cancel(request)
             if done is not None:
-                _refuse(request, done, Rejected(499, "client-left", "the client left before the decision"))
+                _refuse(request, done, Rejected(CLIENT_LEFT, "client-left", "the client left before the decision"))
             return
-        self._reject(cycle, Rejected(499, "client-left", "the client left before the decision"))
+        self._reject(cycle, Rejected(CLIENT_LEFT, "client-left", "the client left before the decision"))
         for generation in cycle.plan.generations:
             remote = self._remotes.get(generation.number)
             if remote is not None:
@@ -439,6 +442,9 @@ class Router:
             self._picks_reset_due = True
             self._loop.call_soon(self._reset_picks)
         decision = cycle.finish(self._report)
+        if isinstance(decision, Rejected) and cycle.target is not None and cycle.plan.edits:
+            # Who sets headers was asked for them, and may keep something for a request of which nobody else tells the end.
+            self._responses.unsent(cycle.request, picked(cycle, *cycle.target), is_left=decision.status == CLIENT_LEFT)
         self._settle_probe(cycle, decision)
         if not cycle.plan.numbers.issuperset(cycle.answered):
             self.mixed += 1
@@ -446,7 +452,8 @@ class Router:
             logger.error("cycle_mixed request=%s answered=%s", cycle.request.id, cycle.answered)
         if cycle.arm is not None and not cycle.request.avoid:
             # A request that goes elsewhere after a failed connection is the same request.
-            self._count(cycle, cycle.arm, decision)
+            duration_s, refused = cycle.ended_s - cycle.begun_s, isinstance(decision, Rejected)
+            self._canary.decided(cycle.arm, duration_s, refused=refused, degraded=cycle.degraded)
 
     def _settle_probe(self, cycle: Cycle, decision: Decision) -> None:
         """A probe that filters kept out, or that was refused, is somebody else's."""
@@ -456,20 +463,23 @@ class Router:
         if isinstance(decision, Rejected) or decision.endpoint.id != endpoint_id:
             self._admission.unused(endpoint_id)
 
-    def _count(self, cycle: Cycle, arm: Arm, decision: Decision) -> None:
-        counters = self._arms.get(arm)
-        if counters is not None:
-            duration_s = time.perf_counter() - cycle.begun_s
-            counters.decided(duration_s, refused=isinstance(decision, Rejected), degraded=cycle.degraded)
-
     def _report(self, cycle: Cycle) -> None:
+        cycle.ended_s = time.perf_counter()
+        # Before the caller is told, who may ask at once why.
+        self._decided.append(cycle)
         for binding, reason in cycle.degraded:
             self._observer.degraded(binding, reason)
-        self._observer.decision(time.perf_counter() - cycle.begun_s)
+        self._observer.decision(cycle.ended_s - cycle.begun_s)
 
     def _reset_picks(self) -> None:
         self._picks_reset_due = False
         self._picks.reset()
+        self._keep_decided()
+
+    def _keep_decided(self) -> None:
+        # Once for all decisions of a tick: no request waits for it.
+        decided, self._decided = self._decided, []
+        self._traces.keep(decided, self._admission.ejected)
 
 
 def _refuse(request: InferenceRequest, done: Callable[[Decision], None], rejected: Rejected) -> None:

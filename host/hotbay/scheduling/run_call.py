@@ -11,6 +11,7 @@ from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import (
     AnswerValue,
     BadResultError,
+    Consumed,
     CycleState,
     Floats,
     Mask,
@@ -22,15 +23,19 @@ from hotbay.scheduling.batch import (
 )
 from hotbay.scheduling.binding import Binding, Point, Policy
 from hotbay.scheduling.calls import MAX_ARRAYS_BYTES, MAX_BATCH, RemoteCall
+from hotbay.scheduling.decision import BUSY, Rejected
 
 MAX_ERRORS_BYTES: Final = 16 * 1024
 """Room for the `errors` part of a reply beyond the scores (wire-protocol 10)."""
 
 
 class RunCall(RemoteCall):
-    """Consecutive filters, then scorers, of one profile answered by one process."""
+    """Consecutive filters, then scorers, of one profile answered by one process.
 
-    __slots__ = ("_consumed", "_keeps_last", "_steps", "_weights", "filters", "scorers")
+    `drained` is what it means when the filters leave nothing; all of them mean the same.
+    """
+
+    __slots__ = ("_keeps_last", "_steps", "_weights", "drained", "filters", "scorers")
 
     def __init__(
         self,
@@ -40,12 +45,22 @@ class RunCall(RemoteCall):
         *,
         columns: Sequence[str],
         fields: Sequence[str],
-        consumed: Sequence[str],
+        consumed: Sequence[Consumed],
+        profile: str = "",
+        drained: Rejected = BUSY,
     ) -> None:
-        super().__init__(generation, Method.RUN, [*filters, *scorers], columns=columns, fields=fields)
+        super().__init__(
+            generation,
+            Method.RUN,
+            [*filters, *scorers],
+            columns=columns,
+            fields=fields,
+            consumed=consumed,
+            profile=profile,
+        )
+        self.drained = drained
         self.filters = tuple(filters)
         self.scorers = tuple(scorers)
-        self._consumed = tuple(consumed)
         self._weights = np.array([b.weight for b in scorers], dtype=np.float32)
         points = [POINT_FILTER] * len(filters) + [POINT_SCORE] * len(scorers)
         self._steps = list(zip(points, self.handles, strict=True))
@@ -66,7 +81,7 @@ class RunCall(RemoteCall):
             self._steps,
             view,
             candidate_bits(cycles),
-            request_columns(cycles, self.fields, self._consumed),
+            request_columns(cycles, self.fields, self.consumed),
         ]
         limit = run_reply_limit(len(self.scorers), len(cycles), rows)
         return args, limit + MAX_ERRORS_BYTES

@@ -4,6 +4,9 @@
 `_recent` is one LRU of hashes per row. Both always say the same: bit r of `_holders[h]` is set if and
 only if `h` is in `_recent[r]`, and no hash with an empty set stays.
 
+`_recent[r][h]` is the request that alone vouches for the block, or 0: a request that is withdrawn takes away what
+nobody but it was sent to compute, and nothing that another one shares.
+
 Block hashes are chained, each over its predecessor, so equal hashes mean equal prefixes. A 0 separates
 the prompts of a request with several: each is matched from its own beginning, the counts are summed.
 """
@@ -40,7 +43,7 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._holders: dict[int, int] = {}
-        self._recent: dict[int, OrderedDict[int, None]] = {}
+        self._recent: dict[int, OrderedDict[int, int]] = {}
         self._ids: Sequence[str] = ()
 
     @property
@@ -105,11 +108,12 @@ class PrefixIndex:
         for row in rows_of(alive):
             counts[row] = counts.get(row, 0) + length
 
-    def learn(self, row: int, hashes: Sequence[int], capacity: int) -> None:
+    def learn(self, row: int, hashes: Sequence[int], capacity: int, *, owner: int = 0) -> None:
         """Note that `row` now holds these blocks, and at most `capacity` (1 or more) in all.
 
         A prompt's last block is noted first, so that its first is the most recent one: a block is of no
-        use without those before it, and must not outlive them.
+        use without those before it, and must not outlive them. `owner` is the request's number for `withdraw`; 0 for
+        what stays whatever becomes of the request.
         """
         recent = self._recent.setdefault(row, OrderedDict())
         holders, bit = self._holders, 1 << row
@@ -118,11 +122,28 @@ class PrefixIndex:
                 continue
             if block in recent:
                 recent.move_to_end(block)
+                if recent[block] != owner:
+                    recent[block] = 0
             else:
-                recent[block] = None
+                recent[block] = owner
                 holders[block] = holders.get(block, 0) | bit
         while len(recent) > capacity:
             self._release(recent.popitem(last=False)[0], bit)
+
+    def withdraw(self, row: int, hashes: Sequence[int], owner: int) -> None:
+        """Forget those of the blocks for which nobody but `owner` (not 0) vouches: it did not get that far."""
+        recent = self._recent.get(row)
+        if not recent:
+            return
+        for block in hashes:
+            if recent.get(block) == owner:
+                del recent[block]
+                self._release(block, 1 << row)
+
+    def clear(self, row: int) -> None:
+        """Forget all that a row holds."""
+        if row in self._recent:
+            self._drop(row)
 
     def _release(self, block: int, bit: int) -> None:
         rest = self._holders[block] & ~bit

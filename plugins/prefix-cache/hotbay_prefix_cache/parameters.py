@@ -1,4 +1,4 @@
-"""Parameters of both types: from the operator's map to checked values. Pure and strict.
+"""Parameters of approx-prefix-cache-producer and prefix-cache-scorer: from the operator's map to checked values. Pure, strict.
 
 Every defect raises `ParameterError` with the field's name.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 from hotbay_sdk import ParameterError
 
-DEFAULT_PRODUCER: Final = "approx-prefix-cache-producer"
+DEFAULT_BLOCK_TOKENS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ProducerParameters:
     """`max_prefix_tokens` 0 hands over to `max_prefix_blocks`; 0 in both matches the whole prompt."""
 
     auto_tune: bool = True
-    block_tokens: int = 64
+    block_tokens: int = DEFAULT_BLOCK_TOKENS
     max_prefix_tokens: int = 131_072
     max_prefix_blocks: int = 2048
     capacity_blocks: int = 31_250
@@ -33,9 +33,12 @@ class ProducerParameters:
 
 @dataclass(frozen=True, slots=True)
 class ScorerParameters:
-    """`length_weight` is the share of the score that goes to the match's absolute length."""
+    """`length_weight` is the share of the score that goes to the match's absolute length.
 
-    producer: str = DEFAULT_PRODUCER
+    `producer` is the name of the ref that makes the data, or empty for the only one, or the default one.
+    """
+
+    producer: str = ""
     length_weight: float = 0.0
     length_scale_tokens: float = 8192.0
 
@@ -48,7 +51,7 @@ _PRODUCER_FIELDS: Final = {
     "maxPrefixBlocksToMatch": "max_prefix_blocks",
     "lruCapacityPerServer": "capacity_blocks",
 }
-_LEAST: Final = {"blockSizeTokens": 1, "blockSize": 1, "lruCapacityPerServer": 1}
+_BLOCK_FIELDS: Final = ("blockSizeTokens", "blockSize")
 _SCORER_FIELDS: Final = ("prefixMatchInfoProducerName", "matchLengthWeight", "matchLengthScaleTokens")
 
 
@@ -61,18 +64,30 @@ def parse_producer(raw: Mapping[str, object]) -> ProducerParameters:
     if not isinstance(auto_tune, bool):
         raise ParameterError("autoTune", f"expected true or false, found {auto_tune!r}")
     numbers = {
-        field: _whole(raw[key], key, least=_LEAST.get(key, 0))
+        field: _whole(raw[key], key, least=1 if key == "lruCapacityPerServer" else 0)
         for key, field in _PRODUCER_FIELDS.items()
-        if key in raw and key != "autoTune"
+        if key in raw and key not in ("autoTune", *_BLOCK_FIELDS)
     }
-    return ProducerParameters(auto_tune=auto_tune, **numbers)
+    return ProducerParameters(auto_tune=auto_tune, block_tokens=_block_tokens(raw, auto_tune=auto_tune), **numbers)
+
+
+def _block_tokens(raw: Mapping[str, object], *, auto_tune: bool) -> int:
+    """The configured size; what is not above 0 leaves it to us, but where the operator does not want it tuned."""
+    for key in _BLOCK_FIELDS:
+        value = raw.get(key, DEFAULT_BLOCK_TOKENS)
+        if type(value) is not int or (value <= 0 and not auto_tune):
+            least = "a whole number" if auto_tune else "a whole number from 1 up where autoTune is false"
+            raise ParameterError(key, f"expected {least}, found {value!r}")
+        if key in raw:
+            return value if value > 0 else DEFAULT_BLOCK_TOKENS
+    return DEFAULT_BLOCK_TOKENS
 
 
 def parse_scorer(raw: Mapping[str, object]) -> ScorerParameters:
     """Parameters of `prefix-cache-scorer`."""
     _refuse_unknown(raw, _SCORER_FIELDS)
-    producer = raw.get("prefixMatchInfoProducerName", DEFAULT_PRODUCER)
-    if not isinstance(producer, str) or not producer:
+    producer = raw.get("prefixMatchInfoProducerName", "")
+    if not isinstance(producer, str):
         raise ParameterError("prefixMatchInfoProducerName", f"expected a producer's name, found {producer!r}")
     weight = _number(raw.get("matchLengthWeight", 0.0), "matchLengthWeight")
     if not 0 <= weight <= 1:

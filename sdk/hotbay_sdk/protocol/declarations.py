@@ -6,7 +6,7 @@ a process executes 79 million instructions; with the standard ones, and what the
 interpreter starts and ends in 28. Records are made and read at the speed of `collections.namedtuple`.
 
 A module that declares records defers its annotations (`from __future__ import annotations`); a record has at
-most ten fields. Left out, because nothing here uses it: `_make` and `_asdict` of records; aliases, `auto`
+most fourteen fields. Left out, because nothing here uses it: `_make` and `_asdict` of records; aliases, `auto`
 and methods of enumerations, and the guard of members against assignment, which the type checker refuses.
 """
 
@@ -55,6 +55,10 @@ _CONSTRUCTORS = (
     lambda cls, a, b, c, d, e, f, g, h: _new(cls, (a, b, c, d, e, f, g, h)),
     lambda cls, a, b, c, d, e, f, g, h, i: _new(cls, (a, b, c, d, e, f, g, h, i)),
     lambda cls, a, b, c, d, e, f, g, h, i, j: _new(cls, (a, b, c, d, e, f, g, h, i, j)),
+    lambda cls, a, b, c, d, e, f, g, h, i, j, k: _new(cls, (a, b, c, d, e, f, g, h, i, j, k)),
+    lambda cls, a, b, c, d, e, f, g, h, i, j, k, l: _new(cls, (a, b, c, d, e, f, g, h, i, j, k, l)),  # noqa: E741  # a letter like the others
+    lambda cls, a, b, c, d, e, f, g, h, i, j, k, l, m: _new(cls, (a, b, c, d, e, f, g, h, i, j, k, l, m)),  # noqa: E741  # as above
+    lambda cls, a, b, c, d, e, f, g, h, i, j, k, l, m, n: _new(cls, (a, b, c, d, e, f, g, h, i, j, k, l, m, n)),  # noqa: E741  # as above
 )
 """By the number of fields. One function for any number would make every event slower to create."""
 

@@ -254,12 +254,18 @@ class DataDeclaration(NamedTuple):
 
 NO_DATA: Final = DataDeclaration()
 
+DRAINED: Final = ("busy", "ineligible")
+"""What a filter that leaves no candidate says of the rest: they are busy, or none of them may serve the request."""
+
 
 class TypeDeclaration(NamedTuple):
     """What READY says of one plugin type.
 
     `points`: names of the extension points it answers. `reads`: endpoint columns and request fields
     that cross to it; others never do. `consumes`/`produces`: names of data columns, `KEY.field`.
+    `optional`: those that may be missing beside them. `drained`: what it means when a filter leaves no
+    candidate, of `DRAINED`. `claims`: path suffixes of a parser. `every_chunk`: a processor of response bodies that is told of
+    each chunk.
     `rowwise`: each endpoint's score depends on that endpoint alone. `concurrency`: calls to it that may
     overlap. `state_versions`: forms of state that it can give to a successor and take from a
     predecessor. `needs_restart`: other parameters need another process. `data`: of types of the data layer, flat
@@ -276,6 +282,10 @@ class TypeDeclaration(NamedTuple):
     state_versions: tuple[int, ...] = ()
     needs_restart: bool = False
     data: DataDeclaration = NO_DATA
+    optional: tuple[str, ...] = ()
+    drained: str = "busy"
+    claims: tuple[str, ...] = ()
+    every_chunk: bool = False
 
     def to_wire(self) -> dict[str, Value]:
         """Map of one entry of READY's `types`. What is as by default and came later than the rest is left out."""
@@ -292,6 +302,14 @@ class TypeDeclaration(NamedTuple):
             body["state_versions"] = list(self.state_versions)
         if self.needs_restart:
             body["needs_restart"] = True
+        if self.optional:
+            body["optional"] = list(self.optional)
+        if self.drained != DRAINED[0]:
+            body["drained"] = self.drained
+        if self.claims:
+            body["claims"] = list(self.claims)
+        if self.every_chunk:
+            body["every_chunk"] = True
         return body | self.data.to_wire()
 
     @classmethod
@@ -300,6 +318,8 @@ class TypeDeclaration(NamedTuple):
         body = _map(value, "a type")
         concurrency = _int(body, "concurrency", 1)
         _expect(0 < concurrency <= MAX_CONCURRENCY, f"concurrency is 1 to {MAX_CONCURRENCY}")
+        drained = _str(body, "drained", DRAINED[0])
+        _expect(drained in DRAINED, f"drained is one of {', '.join(DRAINED)}")
         return cls(
             type=_str(body, "type"),
             points=_strs(body, "points"),
@@ -311,6 +331,10 @@ class TypeDeclaration(NamedTuple):
             state_versions=_versions(body.get("state_versions", [])),
             needs_restart=_bool(body, "needs_restart"),
             data=DataDeclaration.from_wire(body),
+            optional=_strs(body, "optional"),
+            drained=drained,
+            claims=_strs(body, "claims"),
+            every_chunk=_bool(body, "every_chunk"),
         )
 
 

@@ -104,7 +104,14 @@ class Method(IntEnum):
     PRODUCE = 5
     PROFILE_PICK = 6
     PROFILE_PROCESS = 7
+    SCREEN = 8
+    ADMIT = 9
+    REQUEST_HEADERS = 10
+    PARSE = 11
     PRE_REQUEST = 12
+    RESPONSE_HEADERS = 13
+    RESPONSE_BODY = 14
+    SATURATION = 15
     POLL_EXTRACT = 20
     EVENT_EXTRACT = 21
     SOURCE_NOTIFY = 22
@@ -138,6 +145,22 @@ DATA_METHODS: Final = frozenset(
 """Calls of the data layer, which run beside the hot ones."""
 
 
+REQUEST_METHODS: Final = frozenset(
+    {
+        *(
+            Method.PROFILE_PICK,
+            Method.PROFILE_PROCESS,
+            Method.SCREEN,
+            Method.ADMIT,
+            Method.REQUEST_HEADERS,
+            Method.PARSE,
+        ),
+        *(Method.PRE_REQUEST, Method.RESPONSE_HEADERS, Method.RESPONSE_BODY, Method.SATURATION, Method.DUMP_STATE),
+    }
+)
+"""Calls around the filters, scorers, pickers and producers of a request."""
+
+
 class Streams(StrEnum):
     """Which way a method's data travels in DATA frames, beside its arguments and its result."""
 
@@ -147,7 +170,10 @@ class Streams(StrEnum):
 
 
 class MethodSpec(NamedTuple):
-    """What the protocol says of a method. `deadline_ms` is the default that the caller sets."""
+    """What the protocol says of a method. `deadline_ms` is the default that the caller sets.
+
+    `one_way`: it may be told, and nobody waits. `answered`: it may be called. `pre_request` is both.
+    """
 
     method: Method
     name: str
@@ -158,6 +184,7 @@ class MethodSpec(NamedTuple):
     reply_bytes: int
     streams: Streams = Streams.NONE
     by_host: bool = True
+    answered: bool = True
 
 
 def _by_host(
@@ -170,7 +197,10 @@ def _by_host(
     streams: Streams = Streams.NONE,
 ) -> MethodSpec:
     name = method.name.lower()
-    return MethodSpec(method, name, link, deadline_ms, one_way, MAX_FRAME_BYTES, reply_bytes, streams)
+    answered = reply_bytes > 0
+    return MethodSpec(
+        method, name, link, deadline_ms, one_way, MAX_FRAME_BYTES, reply_bytes, streams, answered=answered
+    )
 
 
 def _by_plugin(method: Method, reply_bytes: int) -> MethodSpec:
@@ -186,7 +216,14 @@ METHODS: Final[Mapping[int, MethodSpec]] = {
         _by_host(Method.PRODUCE, Link.CALL, 400, HOT_FRAME_BYTES),
         _by_host(Method.PROFILE_PICK, Link.CALL, 50, CONTROL_FRAME_BYTES),
         _by_host(Method.PROFILE_PROCESS, Link.CALL, 50, CONTROL_FRAME_BYTES),
-        _by_host(Method.PRE_REQUEST, Link.CALL, 50, 0, one_way=True),
+        _by_host(Method.SCREEN, Link.CALL, 100, HOT_FRAME_BYTES),
+        _by_host(Method.ADMIT, Link.CALL, 100, HOT_FRAME_BYTES),
+        _by_host(Method.REQUEST_HEADERS, Link.CALL, 100, HOT_FRAME_BYTES),
+        _by_host(Method.PARSE, Link.CALL, 1000, HOT_FRAME_BYTES),
+        _by_host(Method.PRE_REQUEST, Link.CALL, 50, HOT_FRAME_BYTES, one_way=True),
+        _by_host(Method.RESPONSE_HEADERS, Link.CALL, 1000, 0, one_way=True),
+        _by_host(Method.RESPONSE_BODY, Link.CALL, 1000, 0, one_way=True),
+        _by_host(Method.SATURATION, Link.CALL, 50, 64),
         _by_host(Method.POLL_EXTRACT, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
         _by_host(Method.EVENT_EXTRACT, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
         _by_host(Method.SOURCE_NOTIFY, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
@@ -196,7 +233,7 @@ METHODS: Final[Mapping[int, MethodSpec]] = {
         _by_host(Method.CONFIGURE, Link.CONTROL, 30_000, CONTROL_FRAME_BYTES),
         _by_host(Method.EXPORT_STATE, Link.CONTROL, 30_000, 64 * 1024, streams=Streams.REPLY),
         _by_host(Method.IMPORT_STATE, Link.CONTROL, 30_000, 1024, streams=Streams.REQUEST),
-        _by_host(Method.DUMP_STATE, Link.CONTROL, 500, 64 * 1024),
+        _by_host(Method.DUMP_STATE, Link.CONTROL, 500, CONTROL_FRAME_BYTES + 16 * 1024),
         _by_host(Method.CHECK_READY, Link.CONTROL, 1000, CONTROL_FRAME_BYTES),
         _by_host(Method.SHARE, Link.CONTROL, 5000, 64),
         _by_plugin(Method.LOG, 64),

@@ -1,7 +1,7 @@
 """How the commands of this folder's tests are launched."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def reference(tmp_path: Path) -> Callable[..., LaunchSpec]:
     """Launch the peer that is written without the SDK."""
 
     def spec(*arguments: str) -> LaunchSpec:
-        # Not isolated: it imports its own two files from its folder.
+        # Not isolated: it imports its own files from its folder.
         argv = (sys.executable, "-E", "-s", str(PEER), *arguments)
         return LaunchSpec(argv[0], STAGE0, "", "", str(tmp_path), "none", "reference#1", argv=argv)
 
@@ -51,9 +51,14 @@ def from_source(tmp_path: Path) -> Callable[[Path, str], LaunchSpec]:
 def judge() -> Callable[..., object]:
     """Run the suite, or some of its rules, and return the results."""
 
-    async def run(spec: LaunchSpec, *only: str, patience: Patience | None = None) -> list[Result]:
+    async def run(
+        spec: LaunchSpec,
+        *only: str,
+        patience: Patience | None = None,
+        parameters: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> list[Result]:
         rules = [rule for rule in RULES if not only or rule.id in only]
-        async with aclosing(run_suite(spec, rules=rules, patience=patience)) as results:
+        async with aclosing(run_suite(spec, rules=rules, patience=patience, parameters=parameters)) as results:
             return [result async for result in results]
 
     return run

@@ -25,10 +25,10 @@ if FAULT == "odd-payload":
     TYPES["reference-extractor"]["payload"] = "pages"
 
 
-def declarations():
+def declarations(types):
     """What READY says of these types."""
     rest = {"reads": [], "consumes": [], "produces": [], "rowwise": False, "concurrency": 1}
-    return [{"type": name} | rest | declared for name, declared in TYPES.items()]
+    return [{"type": name} | rest | declared for name, declared in types.items()]
 
 
 def refusal(stream, method, handle, generation, handles):

@@ -14,6 +14,7 @@ import time
 
 import msgpack
 from reference_data import DISCOVER, POLL, POLL_EXTRACT, TYPES, WATCH, Memory, Runs, answer, declarations, refusal
+from reference_points import FACTS, POINT_TYPES, RESULTS, answer_point, misdirected
 from reference_wire import (
     ARMED,
     CALL_IN,
@@ -109,7 +110,7 @@ class Peer:
         reads = ["endpoint.waiting", "endpoint.labels"]
         declared = {"type": TYPE, "points": ["score"], "reads": reads, "consumes": [], "produces": []}
         declared |= {"rowwise": True, "concurrency": 1, "state_versions": [1]}
-        types = [*([declared] * (2 if FAULT == "twice" else 1)), *declarations()]
+        types = [*([declared] * (2 if FAULT == "twice" else 1)), *declarations(TYPES), *declarations(POINT_TYPES)]
         ready = frame(READY, 0, {"types": types, "sdk": "reference"})
         if FAULT == "hasty":
             say(ready)
@@ -177,7 +178,7 @@ class Peer:
                     write(CALL_OUT, answered)
             elif kind == CANCEL:
                 self.on_cancel(stream)
-            elif kind == EVENT and FAULT == "answers-events":
+            elif kind == EVENT and (FAULT == "answers-events" or (FAULT == "answers-responses" and body[0] > 12)):
                 write(CALL_OUT, frame(RESP, 0, None))
 
     def on_cancel(self, stream):
@@ -271,6 +272,11 @@ class Peer:
             self.pump(stream)
         elif method == IMPORT:
             self.imports[stream] = b""
+        elif method == DUMP and args:
+            say(
+                misdirected(stream, method, args[0], self.generation, self.handles)
+                or answer_point(stream, method, args)
+            )
         elif method == DUMP and FAULT != "no-dump":
             say(frame(RESP, stream, {"calls": [], "in_flight": 0}))
         elif method != DUMP:
@@ -327,7 +333,7 @@ class Peer:
     def configure(self, create, drop):
         good, errors = {}, []
         for entry in create:
-            if entry["type"] in (TYPE, *TYPES) or FAULT == "makes-anything":
+            if entry["type"] in (TYPE, *TYPES, *POINT_TYPES) or FAULT == "makes-anything":
                 good[entry["handle"][1]] = (entry["name"], entry["type"])
             else:
                 errors.append({"handle": entry["handle"], "path": "", "message": "no such type"})
@@ -337,7 +343,8 @@ class Peer:
         if errors and FAULT != "makes-half":
             return {"instances": {}, "errors": errors}
         self.handles |= good
-        result = {"instances": {str(number): {"block_tokens": None} for number in good}, "errors": errors}
+        told = {str(number): {"block_tokens": None} | FACTS.get(kind, {}) for number, (_, kind) in good.items()}
+        result = {"instances": told, "errors": errors}
         if self.state is not None and FAULT != "forgets-state":
             held = {name: self.state == self.section(name) for name, _ in good.values()}
             outcomes = {str(n): "imported" if held[name] else "cold: unreadable" for n, (name, _) in good.items()}
@@ -355,6 +362,10 @@ class Peer:
             return b"" if FAULT == "forgets-cancelled" else error(stream, "CANCELLED", "cancelled before it began")
         if time.monotonic() - received >= deadline_us / 1e6 and FAULT != "no-deadlines":
             return error(stream, "DEADLINE_EXCEEDED", "late")
+        if method in RESULTS:
+            return misdirected(stream, method, args[0], self.generation, self.handles) or answer_point(
+                stream, method, args
+            )
         if method != RUN:
             return self.refuse(stream, method, args)
         answered = self.run(stream, *args)

@@ -15,12 +15,25 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 NAMES = sorted(str(file.parent.relative_to(PLUGINS)) for file in PLUGINS.rglob("pyproject.toml"))
-# The samples run the same SDK as the others: they are judged where time is.
-PROJECTS = [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("samples/") else []) for name in NAMES]
+# All run the same SDK: these three, which have the most different points, say what the default lane has to know.
+ALWAYS = {"disaggregation", "prefix-cache", "standard"}
+PROJECTS = [pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.slow]) for name in NAMES]
 HURRIED = Patience(answer_s=1.0, ready_s=2.0, exit_s=1.0)
 """For peers that are at fault: what they do not do, they do not do in any time."""
 BRIEF = Patience(quiet_s=0.05)
 """Half of a run is listening to silence; what our own SDK sends unasked, it sends at once."""
+
+PARAMETERS = {
+    "attributes": {
+        "endpoint-attribute-filter": {
+            "attribute": "depth",
+            "algorithm": {"type": "threshold", "operator": "LessThan", "value": 1},
+        },
+        "endpoint-attribute-scorer": {"attribute": "depth", "algorithm": {"type": "linear_lower_is_better"}},
+        "utilization-filter": {"conditions": [{"metric": "waiting-queue", "maxValue": 1}]},
+    },
+}
+"""Project → parameters of its types, for those that cannot be made without."""
 
 FAULTS = {
     "start.go": ("no-go --armed", "before GO came HELLO"),
@@ -69,6 +82,13 @@ FAULTS = {
     "streams.import": ("forgets-state", "says None of the state"),
     "streams.cold": ("dies-of-state", "no answer to call|link ended|closed its"),
     "streams.over": ("dies-of-data", "link ended|closed its"),
+    "points.declared": ("odd-claims", "declares the claim 'chat'"),
+    "points.facts": ("odd-facts", "sets the header 'X-Steward'"),
+    "points.results": ("odd-verdicts", "the code of a denial is one of bad-request,"),
+    "points.profiles": ("odd-primary", "no {primary, results} whose primary has a result"),
+    "points.told": ("answers-responses", "one-way call was answered|an answer to call 0"),
+    "points.handles": ("any-point-handle", r"screen with handle \[8, 1\] was served"),
+    "points.state": ("large-dump", "FRAME_TOO_LARGE"),
     "data.declared": ("odd-payload", "answers extract and declares payload 'pages'"),
     "data.extract": ("undeclared", "attribute 'other', and the type declares depth, engine"),
     "data.events": ("flat-events", "endpoint 'seen': expected a map of attributes, found int"),
@@ -103,7 +123,10 @@ FAULTS = {
 
 STATE_RULES = {"streams.export", "streams.control", "streams.cancel", "streams.import", "streams.cold"}
 DATA_RULES = {rule.id for rule in RULES if rule.id.startswith(("data.", "discover.", "watch.", "runs."))}
+POINT_RULES = {rule.id for rule in RULES if rule.id.startswith("points.")} - {"points.declared"}
 HOT_RULES = {"calls.candidates", "calls.missing", *(rule.id for rule in RULES if rule.id.startswith("handles."))}
+OVER_CANDIDATES = {"filter", "score", "pick", "produce", "screen", "admit"}
+"""Points whose calls have candidates."""
 MEMORY_RULES = {rule.id for rule in RULES if rule.id.startswith("share.")}
 
 Judge = Callable[..., Awaitable[list[Result]]]
@@ -120,13 +143,17 @@ async def test_first_party_plugins_keep_every_rule(
 ) -> None:
     folder = PLUGINS / project
     tool = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["hotbay"]
-    results = await judge(from_source(folder, tool["entrypoint"]), patience=BRIEF)
+    parameters = PARAMETERS.get(project)
+    results = await judge(from_source(folder, tool["entrypoint"]), patience=BRIEF, parameters=parameters)
     assert not told(results, Verdict.BROKEN)
     assert len(results) == len(RULES)
-    # Only a type that hands its state over can be asked for it, and none of these reads side tables.
-    allowed = {*STATE_RULES, *DATA_RULES, *MEMORY_RULES, "calls.tables"} - {"share.flag", "share.unused"}
+    # Only a type that hands its state over can be asked for it, and not every one reads side tables.
+    allowed = {*STATE_RULES, *DATA_RULES, *MEMORY_RULES, *POINT_RULES, "calls.tables"} - {"share.flag", "share.unused"}
     if tool.get("data_types"):
         allowed = (allowed | HOT_RULES) - {"data.declared"}
+    if isinstance(tool["types"], dict):
+        points = {point for facts in tool["types"].values() for point in facts["points"]}
+        allowed |= set() if points & OVER_CANDIDATES else {"calls.candidates"}
     assert {result.rule for result in results if result.verdict is Verdict.SKIPPED} <= allowed
 
 
@@ -222,6 +249,76 @@ async def test_the_sdk_keeps_the_rules_of_the_data_layer_and_of_shared_memory(
     results = await judge(from_source(tmp_path, "whole_data_layer:plugin"), *DATA_RULES, *MEMORY_RULES, patience=BRIEF)
     assert not told(results, Verdict.BROKEN, Verdict.SKIPPED)
     assert len(results) == len(DATA_RULES) + len(MEMORY_RULES)
+
+
+PLUGIN_WITH_POINTS = """
+from hotbay_sdk import (
+    Admitter, Denial, Edits, ParsedRequest, Parser, Plugin, PreRequest, ProfileHandler, RequestHeaderProcessor,
+    ResponseBodyProcessor, ResponseHeaderProcessor, SaturationDetector, Screener, StateDumper,
+)
+
+plugin = Plugin("all-around")
+
+@plugin.type("before", reads=["request.headers[*]", "request.model"], consumes=["*"], claims=["/v1/chat/completions"])
+class Before(Parser, RequestHeaderProcessor, Screener, Admitter, SaturationDetector, PreRequest, StateDumper):
+    def __init__(self, context):
+        self.reads, self.optional = ["request.headers[x-tier]"], ["Tier/mine.name"]
+        self.sets_request_headers, self.sets_response_headers = ["x-tier"], ["x-served-by"]
+
+    def parse(self, path, headers, body):
+        return ParsedRequest("m", prompt=body.decode())
+
+    def request_headers(self, request):
+        return {"tier": request.header("x-tier") or "none"}
+
+    def screen(self, request, endpoint):
+        return True
+
+    def admit(self, request, endpoints):
+        return None if request.model else Denial("forbidden")
+
+    def saturation(self, endpoints):
+        return len(endpoints) / 10
+
+    def pre_request(self, request, picked, endpoints):
+        return Edits({"x-tier": None}, {"x-served-by": picked.targets[0]})
+
+    def dump_state(self):
+        return {"known": [1, 2], "total": 2}
+
+@plugin.type("handler")
+class Handler(ProfileHandler):
+    def pick(self, request, profiles, results, endpoints):
+        return [name for name in profiles if name not in results]
+
+    def process(self, request, results, endpoints):
+        return next(iter(results)), results
+
+@plugin.type("after", every_chunk=True, concurrency=2)
+class After(PreRequest, ResponseHeaderProcessor, ResponseBodyProcessor):
+    def pre_request(self, request, picked, endpoints):
+        pass
+
+    def withdrawn(self, request, picked, endpoints):
+        pass
+
+    def response_headers(self, request, response):
+        pass
+
+    def response_body(self, request, response):
+        pass
+"""
+
+
+@pytest.mark.anyio
+async def test_the_sdk_keeps_the_rules_of_calls_around_the_cycle(
+    tmp_path: Path, from_source: Callable[[Path, str], LaunchSpec], judge: Judge
+) -> None:
+    (tmp_path / "all_around.py").write_text(PLUGIN_WITH_POINTS)
+    rules = (*POINT_RULES, "points.declared", *HOT_RULES, "calls.shape")
+    results = await judge(from_source(tmp_path, "all_around:plugin"), *rules, patience=BRIEF)
+    assert not told(results, Verdict.BROKEN, Verdict.SKIPPED)
+    assert len(results) == len(rules)
 
 
 @pytest.mark.anyio

@@ -11,7 +11,7 @@ settings.register_profile("no deadline", parent=settings(), deadline=None)
 settings.load_profile("no deadline")
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
-PROJECTS = ("standard", "prefix-cache")
+PROJECTS = tuple(sorted(file.parent.name for file in PLUGINS.glob("*/pyproject.toml")))
 SAMPLES = (
     "samples/file-sources",
     "samples/json-discovery",

@@ -1,14 +1,17 @@
-"""The package `prefix-cache`: an index that learns from PreRequest, and the rating of what it tells."""
+"""`approx-prefix-cache-producer` and `prefix-cache-scorer`: what is learned from PreRequest, and the rating of it."""
 
 import math
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 import pytest
-from hotbay_prefix_cache import plugin, state
-from hotbay_prefix_cache.index import PrefixIndex, rows_of
+from hotbay.scheduling.request import InferenceRequest
+from hotbay_prefix_cache import plugin
+from hotbay_prefix_cache.match_info import columns_of
 from hotbay_sdk import ParameterError
 from hotbay_sdk.testing import PluginHarness
+from hotbay_standard import plugin as standard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +74,110 @@ def test_only_the_primary_target_learns(harness: PluginHarness) -> None:
     harness.pre_request("producer", PODS, [], {"prompt_hashes": [2]})
     harness.pre_request("producer", PODS, ["gone"], {"prompt_hashes": [3]})
     assert [matched(harness, [block]) for block in (1, 2, 3)] == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_the_target_of_a_profile_prefill_learns_too(harness: PluginHarness) -> None:
+    results = {"decode": ["a"], "prefill": ["c", "b"], "encode": ["b"]}
+    harness.pre_request("producer", PODS, ["a"], {"prompt_hashes": [1, 2]}, profile="decode", results=results)
+    harness.pre_request("producer", PODS, ["a"], {"prompt_hashes": [7]}, results={"decode": ["a"], "prefill": None})
+    assert matched(harness, [1, 2]) == [2, 0, 2]
+    assert matched(harness, [7]) == [1, 0, 0]
+
+
+def test_what_a_request_without_a_first_byte_was_to_compute_is_withdrawn(harness: PluginHarness) -> None:
+    learn(harness, "a", [1, 2])
+    failed = {"id": "r2", "prompt_hashes": [1, 2, 3, 4]}
+    results = {"decode": ["a"], "prefill": ["b"]}
+    harness.pre_request("producer", PODS, ["a"], failed, results=results)
+    assert matched(harness, [1, 2, 3, 4]) == [4, 4, 0]
+    harness.withdrawn("producer", PODS, ["a"], failed, results=results)
+    assert matched(harness, [1, 2, 3, 4]) == [2, 0, 0]
+
+
+def test_what_another_request_shares_is_not_withdrawn(harness: PluginHarness) -> None:
+    failed, other = ({"id": name, "prompt_hashes": hashes} for name, hashes in (("r1", [1, 2, 3]), ("r2", [1, 2, 9])))
+    harness.pre_request("producer", PODS, ["a"], failed)
+    harness.pre_request("producer", PODS, ["a"], other)
+    harness.withdrawn("producer", PODS, ["a"], failed)
+    harness.withdrawn("producer", PODS, ["gone"], other)
+    assert matched(harness, [1, 2, 3]) == matched(harness, [1, 2]) == [2, 0, 0]
+    assert matched(harness, [1, 2, 9]) == [3, 0, 0]
+
+
+def test_state_is_shown_with_its_sizes(harness: PluginHarness) -> None:
+    learn(harness, "a", [1, 2])
+    learn(harness, "b", [1])
+    assert harness.dump_state("producer") == {
+        "blocks": 2,
+        "endpoints": 3,
+        "blocks_by_endpoint": {"a": 2, "b": 1, "c": 0},
+    }
+
+
+def hashes_of(text: str, block_tokens: int = 64, **fields: str) -> list[int]:
+    """What a host makes of a prompt for the producer."""
+    request = InferenceRequest(
+        id="r",
+        model="m1",
+        path="/v1/completions",
+        headers={},
+        body=b"",
+        payload={"prompt": text},
+        **fields,
+    )
+    return array("Q", request.prompt_hashes(block_tokens)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"target_model": "m1"}, {"target_model": "m2"}),
+        ({"lora": "X"}, {"cache_salt": "X"}),
+        ({"cache_salt": "ab", "lora": "c"}, {"cache_salt": "a", "lora": "bc"}),
+        ({"tenant": "t1"}, {"tenant": "t2"}),
+    ],
+    ids=["model", "lora or salt", "salt and lora", "tenant"],
+)
+def test_s34_prompts_of_another_model_adapter_salt_or_tenant_never_match(
+    harness: PluginHarness, one: dict[str, str], other: dict[str, str]
+) -> None:
+    learn(harness, "a", hashes_of("x" * 1024, **one))
+    assert matched(harness, hashes_of("x" * 1024, **other)) == [0, 0, 0]
+    assert matched(harness, hashes_of("x" * 1024, **one)) == [4, 0, 0]
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 0), (63, 0), (64, 1), (65, 1)])
+def test_s35_prompts_around_one_block_match_by_full_blocks(harness: PluginHarness, tokens: int, blocks: int) -> None:
+    hashes = hashes_of("x" * 4 * tokens)
+    learn(harness, "b", hashes)
+    made = harness.produce("producer", PODS, [{"prompt_hashes": hashes}])
+    assert (made[MATCHED], made[TOTAL]) == ([[0, blocks, 0]], [[blocks]])
+    assert rate(harness, made[MATCHED][0], made[TOTAL][0][0]) == [0, min(blocks, 1), 0]
+
+
+def test_s39_on_a_miss_load_decides(harness: PluginHarness) -> None:
+    """The default profile: queue and KV use weigh 2, prefixes 3. A is busy and knows little, B idle and knows a lot."""
+    pods = {"a": {"waiting": 50, "kv_usage": 0.5}, "b": {"waiting": 0, "kv_usage": 0.5}}
+    learn(harness, "a", [1], pods)
+    for start in range(1000, 2000, 10):
+        learn(harness, "b", list(range(start, start + 10)), pods)
+    wins = Counter[str]()
+    with PluginHarness(standard) as engines:
+        engines.configure("queue", "queue-scorer")
+        engines.configure("kv", "kv-cache-utilization-scorer")
+        for prompt in range(100):
+            request = {"prompt_hashes": [10_000 + prompt]}
+            made = harness.produce("producer", pods, [request])
+            data = {MATCHED: made[MATCHED][0], TOTAL + "/request": made[TOTAL][0], BLOCK + "/request": made[BLOCK][0]}
+            weighted = [
+                (2, engines.score("queue", pods)[0]),
+                (2, engines.score("kv", pods)[0]),
+                (3, harness.score("scorer", pods, data=data)[0]),
+            ]
+            totals = {pod: sum(weight * scores[pod] for weight, scores in weighted) for pod in pods}
+            wins[max(totals, key=totals.__getitem__)] += 1
+            learn(harness, "b", [10_000 + prompt], pods)
+    assert wins["b"] >= 80
 
 
 def test_ex02_the_lru_evicts_the_least_recently_used_block() -> None:
@@ -142,10 +249,11 @@ def test_the_matched_prefix_is_bounded(parameters: dict[str, int], total: int) -
 
 
 @pytest.mark.parametrize("name", ["blockSizeTokens", "blockSize"])
-def test_the_block_size_is_reported(name: str) -> None:
+@pytest.mark.parametrize(("configured", "reported"), [(128, 128), (1, 1), (0, 64), (-1, 64)])
+def test_the_block_size_is_reported_and_left_to_us_where_it_is_none(name: str, configured: int, reported: int) -> None:
     with PluginHarness(plugin) as harness:
-        harness.configure("producer", PRODUCER, {name: 128})
-        assert harness.produce("producer", PODS, [{"prompt_hashes": [1]}])[BLOCK] == [[128]]
+        harness.configure("producer", PRODUCER, {name: configured})
+        assert harness.produce("producer", PODS, [{"prompt_hashes": [1]}])[BLOCK] == [[reported]]
 
 
 @pytest.mark.parametrize(
@@ -153,10 +261,11 @@ def test_the_block_size_is_reported(name: str) -> None:
     [
         ({"autoTune": 1}, "autoTune"),
         ({"autoTune": False, "blockSizeTokens": 0}, "blockSizeTokens"),
-        ({"blockSizeTokens": -1}, "blockSizeTokens"),
+        ({"autoTune": False, "blockSizeTokens": -1}, "blockSizeTokens"),
+        ({"autoTune": False, "blockSize": 0}, "blockSize"),
         ({"blockSizeTokens": 64.0}, "blockSizeTokens"),
         ({"blockSizeTokens": True}, "blockSizeTokens"),
-        ({"blockSize": 0}, "blockSize"),
+        ({"blockSize": "64"}, "blockSize"),
         ({"blockSize": 64, "blockSizeTokens": 64}, "blockSize"),
         ({"lruCapacityPerServer": 0}, "lruCapacityPerServer"),
         ({"maxPrefixTokensToMatch": -1}, "maxPrefixTokensToMatch"),
@@ -201,7 +310,7 @@ def test_the_length_of_a_match_counts_by_its_weight(weight: float, scale: float,
         ({"matchLengthWeight": True}, "matchLengthWeight"),
         ({"matchLengthScaleTokens": 0}, "matchLengthScaleTokens"),
         ({"matchLengthScaleTokens": "8k"}, "matchLengthScaleTokens"),
-        ({"prefixMatchInfoProducerName": ""}, "prefixMatchInfoProducerName"),
+        ({"prefixMatchInfoProducerName": 1}, "prefixMatchInfoProducerName"),
         ({"weight": 1}, "weight"),
     ],
 )
@@ -209,6 +318,36 @@ def test_es11_bad_parameters_of_the_scorer_are_refused(parameters: dict[str, obj
     with PluginHarness(plugin) as harness, pytest.raises(ParameterError) as caught:
         harness.configure("scorer", SCORER, parameters)
     assert caught.value.path == path
+
+
+def test_a_named_producer_is_the_one_that_is_read() -> None:
+    with PluginHarness(plugin) as harness:
+        harness.configure("scorer", SCORER, {"prefixMatchInfoProducerName": "mine"})
+        assert harness.facts("scorer").consumes == tuple(columns_of("mine"))
+        matched, total, block = columns_of("mine")
+        data = {matched: [5, 2], f"{total}/request": [10], f"{block}/request": [64], MATCHED: [0, 10]}
+        (scores,) = harness.score("scorer", {"a": {}, "b": {}}, data=data)
+        assert list(scores.values()) == pytest.approx([0.5, 0.2])
+
+
+@given(
+    st.lists(st.floats(-5, 2000, width=32) | st.just(math.nan), min_size=2, max_size=8),
+    st.integers(1, 1000).map(float),
+    st.integers(1, 4096),
+    st.floats(0, 1),
+    st.floats(0.01, 1e6),
+)
+def test_ratings_are_those_of_the_formula_row_by_row(
+    match: list[float], total: float, block_tokens: int, weight: float, scale: float
+) -> None:
+    expected = []
+    for count in match:
+        share, length = min(1, count / total), min(1, count * block_tokens / scale)
+        known = not math.isnan(count) and count > 0
+        expected.append((1 - weight) * share + weight * length**2 if known else 0)
+    with PluginHarness(plugin) as harness:
+        harness.configure("scorer", SCORER, {"matchLengthWeight": weight, "matchLengthScaleTokens": scale})
+        assert rate(harness, match, total, block_tokens) == pytest.approx(expected, abs=1e-6)
 
 
 @given(
@@ -224,143 +363,3 @@ def test_ratings_are_within_0_and_1(
     with PluginHarness(plugin) as harness:
         harness.configure("scorer", SCORER, {"matchLengthWeight": weight, "matchLengthScaleTokens": scale})
         assert all(0 <= rating <= 1 for rating in rate(harness, match, total, block_tokens))
-
-
-# -- index -----------------------------------------------------------------------------------------
-
-
-@given(st.sets(st.integers(0, 300)))
-def test_members_of_a_bitset_come_ascending(rows: set[int]) -> None:
-    assert list(rows_of(sum(1 << row for row in rows))) == sorted(rows)
-
-
-prompts = st.lists(st.integers(0, 6), max_size=6)
-steps = st.lists(
-    st.tuples(st.integers(0, 19), prompts, st.integers(1, 5))
-    | st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=20, max_size=20),
-    max_size=12,
-)
-
-
-@given(steps, prompts)
-def test_the_index_agrees_with_one_of_plain_lists(
-    history: list[tuple[int, list[int], int] | list[str]], asked: list[int]
-) -> None:
-    index, ids = PrefixIndex(), [f"e{row}" for row in range(20)]
-    index.follow(ids)
-    model: dict[int, list[int]] = {}
-    for step in history:
-        if isinstance(step, list):
-            model = {row: held for row, held in model.items() if step[row] == ids[row]}
-            ids = step
-            index.follow(ids)
-        else:
-            row, prompt, capacity = step
-            held = model.setdefault(row, [])
-            for block in reversed([block for block in prompt if block]):
-                held[:] = [*(other for other in held if other != block), block]
-            model[row] = held[-capacity:]
-            index.learn(row, prompt, capacity)
-    assert {row: list(index.held_by(row)) for row in range(20)} == {row: model.get(row, []) for row in range(20)}
-    assert index.block_count == len({block for held in model.values() for block in held})
-    assert index.match(asked) == expected_match(model, asked)
-
-
-def expected_match(model: dict[int, list[int]], asked: list[int]) -> dict[int, int]:
-    parts: list[list[int]] = [[]]
-    for block in asked:
-        if block:
-            parts[-1].append(block)
-        else:
-            parts.append([])
-    counts = {}
-    for row, held in model.items():
-        count = sum(next((i for i, block in enumerate(part) if block not in held), len(part)) for part in parts)
-        if count:
-            counts[row] = count
-    return counts
-
-
-# -- hand-over -------------------------------------------------------------------------------------
-
-
-def heir(state: bytes, **parameters: int) -> PluginHarness:
-    """The next version's process, with the last one's state."""
-    made = PluginHarness(plugin)
-    made.import_state(state)
-    made.configure("producer", PRODUCER, parameters)
-    return made
-
-
-def test_the_index_moves_to_the_next_version_and_hits_as_before(harness: PluginHarness) -> None:
-    prompts = [[n * 100 + block for block in range(1, 9)] for n in range(40)]
-    for number, prompt in enumerate(prompts):
-        learn(harness, "abc"[number % 3], prompt)
-    before = [matched(harness, prompt) for prompt in prompts]
-    with heir(harness.export_state()) as successor:
-        assert successor.state_of("producer") == "imported"
-        assert [matched(successor, prompt) for prompt in prompts] == before
-        assert sum(map(sum, before)) == 40 * 8
-
-
-def test_the_least_recently_used_block_is_still_the_first_to_go() -> None:
-    with PluginHarness(plugin) as old:
-        old.configure("producer", PRODUCER, {"lruCapacityPerServer": 3})
-        learn(old, "a", [3, 2, 1])
-        learn(old, "a", [2])
-        state = old.export_state()
-    with heir(state, lruCapacityPerServer=3) as successor:
-        learn(successor, "a", [9])
-        found = {block: matched(successor, [block])[0] for block in (1, 2, 3, 9)}
-    assert found == {1: 0, 2: 1, 3: 1, 9: 1}
-
-
-def test_endpoints_that_left_before_the_first_call_are_forgotten(harness: PluginHarness) -> None:
-    learn(harness, "a", [1])
-    learn(harness, "b", [1])
-    with heir(harness.export_state()) as successor:
-        assert matched(successor, [1], {"a": {}, "z": {}, "c": {}}) == [1, 0, 0]
-
-
-def test_another_block_size_starts_cold(harness: PluginHarness) -> None:
-    learn(harness, "a", [1])
-    with heir(harness.export_state(), blockSizeTokens=32) as successor:
-        assert "its blocks have 64 tokens, ours 32" in str(successor.state_of("producer"))
-        assert matched(successor, [1]) == [0, 0, 0]
-        learn(successor, "a", [5])
-        assert matched(successor, [5]) == [1, 0, 0]
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(1, 2**64 - 1), max_size=8)), max_size=20),
-    st.integers(1, 40),
-)
-def test_any_index_is_the_same_after_the_move_however_its_bytes_are_cut(
-    learned: list[tuple[int, list[int]]], size: int
-) -> None:
-    ids = ["a", "", "c/ü", "d", "e", "f"]
-    index = PrefixIndex()
-    index.follow(ids)
-    for row, hashes in learned:
-        if ids[row]:
-            index.learn(row, hashes, 12)
-    whole = b"".join(state.pieces(index, 16))
-    moved = state.restored([whole[i : i + size] for i in range(0, len(whole), size)], 16, 12)
-    assert list(moved.ids) == ids
-    assert [moved.held_by(row) for row in range(6)] == [index.held_by(row) for row in range(6)]
-    assert moved.block_count == index.block_count
-
-
-@given(st.data())
-def test_damaged_bytes_are_refused_or_an_index_never_anything_else(data: st.DataObject) -> None:
-    index = PrefixIndex()
-    index.follow(["a", "b"])
-    index.learn(0, [1, 2, 3], 9)
-    whole = b"".join(state.pieces(index, 16))
-    cut = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(state.StateRefusedError):
-        state.restored([whole[:cut]], 16, 9)
-    position, byte = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
-    damaged = whole[:position] + bytes([byte]) + whole[position + 1 :]
-    with suppress(state.StateRefusedError):
-        state.restored([damaged], 16, 9)

@@ -1,7 +1,7 @@
-"""The package `standard`: its formulas, over candidates only, for whatever an endpoint reports."""
+"""The package `standard`, what engines report: its formulas, over candidates only, for whatever an endpoint reports."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hotbay_sdk import ParameterError
@@ -14,6 +14,7 @@ COLUMNS = {
     "queue-scorer": "waiting",
     "running-requests-size-scorer": "running",
     "kv-cache-utilization-scorer": "kv_usage",
+    "load-aware-scorer": "waiting",
 }
 LOWEST_BEST = ("queue-scorer", "running-requests-size-scorer")
 
@@ -31,17 +32,51 @@ def harness() -> Iterator[PluginHarness]:
 
 
 def score(
-    harness: PluginHarness, type_name: str, values: list[float], candidates: list[int] | None = None
+    harness: PluginHarness, type_name: str, values: list[float], candidates: list[int] | None = None, *, ref: str = ""
 ) -> list[float]:
     endpoints = {f"e{row}": {COLUMNS[type_name]: value} for row, value in enumerate(values)}
     members = None if candidates is None else [f"e{row}" for row in candidates]
-    (scores,) = harness.score(type_name, endpoints, candidates=members)
+    (scores,) = harness.score(ref or type_name, endpoints, candidates=members, raw=True)
     return list(scores.values())
 
 
+def is_known(value: float) -> bool:
+    return math.isfinite(value) and value >= 0
+
+
+def lowest_best(value: float, values: list[float]) -> float:
+    """(max - q) / (max - min) over those that are known; 1 where all are equal, 0.5 for an unknown one."""
+    if not is_known(value):
+        return 0.5
+    known = [other for other in values if is_known(other)]
+    return (max(known) - value) / (max(known) - min(known)) if max(known) > min(known) else 1.0
+
+
+def free_share(value: float, values: list[float]) -> float:
+    return min(1.0, max(0.0, 1 - value)) if is_known(value) else 0.5
+
+
+def short_queue(value: float, values: list[float], threshold: int = 128) -> float:
+    """0.5 for an empty queue, else 0.5 x (1 - min(q, t) / t)."""
+    if not is_known(value) or value == 0:
+        return 0.5
+    return 0.5 * (1 - min(value, threshold) / threshold)
+
+
+PLAIN: dict[str, Callable[[float, list[float]], float]] = {
+    "queue-scorer": lowest_best,
+    "running-requests-size-scorer": lowest_best,
+    "kv-cache-utilization-scorer": free_share,
+    "load-aware-scorer": short_queue,
+}
+"""The formulas for one endpoint among all candidates."""
+
+
 @pytest.mark.parametrize("type_name", LOWEST_BEST)
-def test_es02_equal_figures_all_rate_1(harness: PluginHarness, type_name: str) -> None:
+def test_es02_s19_equal_figures_all_rate_1(harness: PluginHarness, type_name: str) -> None:
     assert score(harness, type_name, [5, 5]) == [1, 1]
+    assert score(harness, type_name, [0, 0, 0]) == [1, 1, 1]
+    assert score(harness, type_name, [7]) == [1]
 
 
 def test_es03_kv_rates_the_free_share(harness: PluginHarness) -> None:
@@ -51,6 +86,27 @@ def test_es03_kv_rates_the_free_share(harness: PluginHarness) -> None:
 @pytest.mark.parametrize("type_name", LOWEST_BEST)
 def test_the_lowest_rates_1_and_the_highest_0(harness: PluginHarness, type_name: str) -> None:
     assert score(harness, type_name, [10, 0, 5]) == [0, 1, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "rating"), [(0, 0.5), (1, 0.49609375), (32, 0.375), (64, 0.25), (127, 0.00390625), (128, 0), (129, 0)]
+)
+def test_load_aware_rates_half_down_to_0_at_128_waiting(harness: PluginHarness, waiting: float, rating: float) -> None:
+    assert score(harness, "load-aware-scorer", [waiting]) == [rating]
+
+
+def test_load_aware_takes_the_threshold_that_is_configured(harness: PluginHarness) -> None:
+    harness.configure("ten", "load-aware-scorer", {"threshold": 10})
+    assert score(harness, "load-aware-scorer", [0, 5, 9, 10, 11], ref="ten") == pytest.approx([0.5, 0.25, 0.05, 0, 0])
+
+
+@pytest.mark.parametrize(("threshold", "rating"), [(-1, 0.25), (0, 0.25), (1, 0)])
+def test_load_aware_takes_128_for_a_threshold_not_above_0(
+    harness: PluginHarness, threshold: int, rating: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.configure("odd", "load-aware-scorer", {"threshold": threshold})
+    assert score(harness, "load-aware-scorer", [64], ref="odd") == [rating]
+    assert ("128 is used" in capsys.readouterr().err) is (threshold <= 0)
 
 
 @pytest.mark.parametrize("type_name", LOWEST_BEST)
@@ -67,20 +123,57 @@ def test_a_row_that_is_no_candidate_has_no_say(harness: PluginHarness, type_name
     assert score(harness, type_name, [100, 10, 0, 5], candidates=[]) == []
 
 
+@pytest.mark.parametrize("type_name", COLUMNS)
+def test_no_endpoint_at_all_is_rated_nothing(harness: PluginHarness, type_name: str) -> None:
+    assert harness.score(type_name, {}) == []
+
+
 def test_kv_outside_its_range_is_clamped_or_unknown(harness: PluginHarness) -> None:
     assert score(harness, "kv-cache-utilization-scorer", [1.5, -1, math.nan, math.inf]) == [0, 0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("type_name", COLUMNS)
+@pytest.mark.parametrize("figure", [-1, 1e18, -0.1, 37, 0])
+def test_s18_absurd_figures_rate_within_0_and_1(harness: PluginHarness, type_name: str, figure: float) -> None:
+    ratings = score(harness, type_name, [figure, 3, figure, 0.5])
+    assert all(math.isfinite(rating) and 0 <= rating <= 1 for rating in ratings)
+    if figure < 0:
+        assert ratings[0] == ratings[2] == 0.5
+
+
+@pytest.mark.parametrize("type_name", [name for name in COLUMNS if name != "load-aware-scorer"])
 def test_parameters_are_refused(harness: PluginHarness, type_name: str) -> None:
     with pytest.raises(ParameterError):
         harness.configure("x", type_name, {"threshold": 1})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "path"),
+    [({"threshold": "128"}, "threshold"), ({"threshold": 1.5}, "threshold"), ({"treshold": 1}, "treshold")],
+)
+def test_load_aware_refuses_what_it_does_not_know(
+    harness: PluginHarness, parameters: dict[str, object], path: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        harness.configure("x", "load-aware-scorer", parameters)
+    assert caught.value.path == path
 
 
 @pytest.mark.parametrize("type_name", COLUMNS)
 @given(values=figures)
 def test_scores_are_within_0_and_1(harness: PluginHarness, type_name: str, values: list[float]) -> None:
     assert all(0 <= rating <= 1 for rating in score(harness, type_name, values))
+
+
+@pytest.mark.parametrize("type_name", COLUMNS)
+@given(values=figures, data=st.data())
+def test_ratings_are_those_of_the_plain_formula(
+    harness: PluginHarness, type_name: str, values: list[float], data: st.DataObject
+) -> None:
+    candidates = sorted(data.draw(st.sets(st.integers(0, len(values) - 1))))
+    among = [values[row] for row in candidates]
+    expected = [PLAIN[type_name](value, among) for value in among]
+    assert score(harness, type_name, values, candidates) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("type_name", COLUMNS)

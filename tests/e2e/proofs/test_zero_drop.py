@@ -53,6 +53,7 @@ class Outcome:
     """What a run showed."""
 
     requests: int
+    behind: int
     failed: int
     degraded: int
     degraded_inside: int
@@ -70,6 +71,7 @@ class Outcome:
         """Everything that the contract does not allow."""
         found = {
             f"{self.failed} of {self.requests} requests failed": self.failed > 0,
+            f"{self.behind} requests were due and not sent beside {self.requests}": self.behind > self.requests / 20,
             f"{self.degraded - self.degraded_inside} degraded without a kill": self.degraded != self.degraded_inside,
             f"{self.mixed} cycles mixed generations": self.mixed > 0,
             f"{self.done} done + {self.refused} refused of {self.published}": self.done + self.refused
@@ -161,6 +163,7 @@ async def prove(host: Any, text: Any, *, scale: float, seed: int, kills: bool = 
     counters = await host.counters()
     return Outcome(
         requests=len(load.answers),
+        behind=load.behind,
         failed=len(load.failed),
         degraded=await host.degraded() - degraded_before,
         degraded_inside=killer.degraded_inside,

@@ -25,6 +25,7 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "profile-handler": lambda page: page["results"] == [["default", "primary: 'default'"]],
     "pre-request": lambda page: page["results"] == [],
     "extractor": lambda page: page["results"] == [{"queue_depth": 5.0}],
+    "admitter": lambda page: page["results"] == [{"admitted": True}],
 }
 GIVEN = {"extractor": ("--payload", "page.txt")}
 """What a type that sees no request is called with."""

@@ -10,7 +10,7 @@ import anyio
 import anyio.from_thread
 import pytest
 from hotbay.cli import main
-from hotbay.errors import HostError
+from hotbay.errors import HostError, InputError, Problem
 from hotbay.gateway.admin import AdminServer
 
 DIGEST = "sha256:" + "ab" * 32
@@ -184,6 +184,24 @@ class EndpointOperations:
         return await self._operations._page("weigh", ids, selector, weight)
 
 
+class Inspection:
+    """The same for decisions and states. A request whose id is `unknown` is not kept."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def explain(self, request_id):
+        if request_id == "unknown":
+            raise InputError([Problem("NOT_FOUND", "no decision for request 'unknown' is kept", hint="ask sooner")])
+        return await self._operations._page("explain", request_id)
+
+    async def latest(self, count):
+        return await self._operations._page("latest", count)
+
+    async def dump(self, ref):
+        return await self._operations._page("dump", ref)
+
+
 @dataclass
 class Bay:
     """A host's socket, and what it was asked."""
@@ -191,19 +209,21 @@ class Bay:
     socket: Path
     operations: Operations
     endpoints: EndpointOperations
+    inspection: Inspection
 
 
 @pytest.fixture
 def bay(tmp_path: Path) -> Iterator[Bay]:
     """A host that answers at `tmp_path`/admin.sock until the test ends."""
     operations = Operations()
-    bay = Bay(tmp_path / "admin.sock", operations, EndpointOperations(operations))
+    bay = Bay(tmp_path / "admin.sock", operations, EndpointOperations(operations), Inspection(operations))
     up, stop = threading.Event(), anyio.Event()
 
     async def serve() -> None:
         async with anyio.create_task_group() as group, anyio.from_thread.BlockingPortal() as portal:
             portals.append(portal)
-            await group.start(AdminServer(bay.operations, endpoints=bay.endpoints).run, bay.socket)
+            admin = AdminServer(bay.operations, endpoints=bay.endpoints, inspection=bay.inspection)
+            await group.start(admin.run, bay.socket)
             up.set()
             await stop.wait()
             group.cancel_scope.cancel()

@@ -18,11 +18,15 @@ from hotbay.datalayer.health.reports import Attempt
 from hotbay.gateway.http import Gateway
 from hotbay.gateway.limits import GatewayLimits
 from hotbay.gateway.outcome import Outcome
+from hotbay.gateway.parsers.table import DEFAULT_PARSERS
 from hotbay.gateway.seams import Look, as_decided
+from hotbay.models.rules import NO_RULES, ModelRules
 from hotbay.observe.metrics import Metrics
 from hotbay.resolving.resolver import SYSTEM, Resolver
 from hotbay.scheduling.decision import Picked, Rejected
 from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.response_facts import NO_WANTS, ResponseFacts
+from hotbay_sdk.protocol.verdicts import Parsed
 
 DEADLINE_S = 5.0
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -206,17 +210,25 @@ class CountingLedger:
 
     def __init__(self) -> None:
         self.in_flight: Counter[str] = Counter()
+        self.tokens: Counter[str] = Counter()
         self.starts = 0
         self.ends = 0
 
-    def started(self, endpoint_id: str) -> None:
+    def started(self, endpoint_id: str, tokens: int | None) -> None:
         self.starts += 1
         self.in_flight[endpoint_id] += 1
+        self.tokens[endpoint_id] += tokens or 0
 
-    def finished(self, endpoint_id: str) -> None:
+    def relieved(self, endpoint_id: str, tokens: int) -> None:
+        assert self.tokens[endpoint_id] >= tokens
+        self.tokens[endpoint_id] -= tokens
+
+    def finished(self, endpoint_id: str, tokens: int | None) -> None:
         self.ends += 1
         assert self.in_flight[endpoint_id] > 0, f"{endpoint_id} was settled twice"
+        assert self.tokens[endpoint_id] >= (tokens or 0)
         self.in_flight[endpoint_id] -= 1
+        self.tokens[endpoint_id] -= tokens or 0
 
 
 class RoundRobin:
@@ -231,6 +243,7 @@ class RoundRobin:
         self.cancelled: list[str] = []
         self.ends: list[tuple[str, bool, bool]] = []
         self.sent_to: list[tuple[str, str]] = []
+        self.sent_requests: dict[tuple[str, str], tuple[InferenceRequest, Picked]] = {}
         self.rejection: Rejected | None = None
         self.held: asyncio.Queue[Callable[[Picked | Rejected], None]] | None = None
         self.chooses: Callable[[InferenceRequest], EndpointMetadata | Rejected | None] | None = None
@@ -253,6 +266,7 @@ class RoundRobin:
         told = (request.id, endpoint_id)
         assert told not in self.sent_to, f"{told} was told twice"
         self.sent_to.append(told)
+        self.sent_requests[told] = request, decision
 
     def outcome(self, decision: Picked, *, failed: bool, ttft_s: float | None) -> None:
         assert ttft_s is None or ttft_s >= 0
@@ -264,6 +278,75 @@ class RoundRobin:
         first = (len(self.requests) - 1) % len(self.endpoints)
         order = self.endpoints[first:] + self.endpoints[:first]
         return Picked(order[0], tuple(order[1:]), "default", ())
+
+
+class Hearer:
+    """Told what becomes of requests; notices what comes after an end, and ends of what was sent nowhere or never came."""
+
+    def __init__(self, router: RoundRobin) -> None:
+        self.hears_responses = NO_WANTS
+        self.withdrawn: list[tuple[str, str]] = []
+        self.heads: list[tuple[str, int, dict[str, str]]] = []
+        self.told: list[tuple[str, ResponseFacts]] = []
+        self.ends: list[tuple[str, ResponseFacts]] = []
+        self.ended: list[tuple[str, str]] = []
+        self._router = router
+
+    def withdraw(self, request: InferenceRequest, decision: Picked, endpoint_id: str) -> None:
+        key = (request.id, endpoint_id)
+        assert self._is_as_sent(request, decision, endpoint_id)
+        assert key not in self.withdrawn
+        self.withdrawn.append(key)
+
+    def response_headers(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, status: int, headers: dict[str, str]
+    ) -> None:
+        self.heads.append((endpoint_id, status, dict(headers)))
+
+    def response_body(
+        self, request: InferenceRequest, decision: Picked, endpoint_id: str, facts: ResponseFacts
+    ) -> None:
+        key = (request.id, endpoint_id)
+        assert key not in self.ended, f"{key} has ended"
+        assert key not in self._router.sent_to or self._is_as_sent(request, decision, endpoint_id)
+        if facts.end:
+            self.ended.append(key)
+            self.ends.append((endpoint_id, facts))
+        self.told.append((endpoint_id, facts))
+
+    def _is_as_sent(self, request: InferenceRequest, decision: Picked, endpoint_id: str) -> bool:
+        """What is told of a request is told of the object that was sent, and of its decision."""
+        asked, picked = self._router.sent_requests[request.id, endpoint_id]
+        return asked is request and picked is decision
+
+    def check(self) -> None:
+        """Nothing that was sent is without an end."""
+        if self.hears_responses.body:
+            assert set(self._router.sent_to) <= set(self.ended)
+
+
+class Parsers:
+    """Parsers of a test: (path suffix, ref), and what those of packages answer; None is no answer."""
+
+    def __init__(self) -> None:
+        self.parsers: tuple[tuple[str, str], ...] = DEFAULT_PARSERS
+        self.parses: Callable[[str, dict[str, str], bytes], Parsed | Rejected | None] | None = None
+        self.waiting: list[Callable[[Parsed | Rejected], None]] = []
+
+    def parse(
+        self,
+        ref: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+        done: Callable[[Parsed | Rejected], None],
+    ) -> None:
+        assert self.parses is not None
+        answer = self.parses(path, headers, body)
+        if answer is None:
+            self.waiting.append(done)
+        else:
+            done(answer)
 
 
 class CountingAttempts:
@@ -430,6 +513,9 @@ class Bay:
     servers: list[ModelServer]
     address: tuple[str, int]
     reasons: list[str]
+    hearer: Hearer
+    parsers: Parsers
+    models: ModelRules = NO_RULES
     clients: list[RawClient] = field(default_factory=list)
     look: Look = as_decided
 
@@ -462,7 +548,7 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits, resolver: Re
             stack.push_async_callback(server.stop)
         endpoints = [server.endpoint for server in servers]
         router, ledger, metrics, ends = RoundRobin(endpoints), CountingLedger(), Metrics(), Ends()
-        attempts = CountingAttempts()
+        attempts, hearer, parsers = CountingAttempts(), Hearer(router), Parsers()
         reasons: list[str] = []
         gateway = Gateway(
             router,
@@ -476,10 +562,13 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits, resolver: Re
             limits=limits,
             random=Random(1),
             resolver=resolver,
+            hearing=hearer,
+            parsing=parsers,
+            models=lambda: bay.models,
         )
         address = await gateway.listen("127.0.0.1", 0)
         stack.push_async_callback(gateway.close)
-        bay = Bay(gateway, router, ledger, attempts, metrics, ends, servers, address, reasons)
+        bay = Bay(gateway, router, ledger, attempts, metrics, ends, servers, address, reasons, hearer, parsers)
         yield bay
         for client in bay.clients:
             client.close()
@@ -487,6 +576,7 @@ async def _bay(*behaviours: Behaviour | str, limits: GatewayLimits, resolver: Re
         assert ledger.starts - gateway.unsettled_picks == ledger.ends
         assert attempts.open_count == gateway.unsettled_picks
         assert gateway.pool.open_count == 0
+        hearer.check()
         assert metrics.requests_in_flight == 0
 
 
@@ -502,3 +592,9 @@ async def start(anyio_backend: object) -> AsyncIterator[Callable[..., Awaitable[
             return await stack.enter_async_context(_bay(*(behaviours or ("openai",)), limits=limits, resolver=resolver))
 
         yield start_bay
+
+
+@pytest.fixture
+def bay_server() -> Callable[[Behaviour | str], ModelServer]:
+    """Make a model server of its own; who does starts and stops it."""
+    return lambda behaviour: ModelServer(behaviour, "own")

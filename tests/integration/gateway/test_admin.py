@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import re
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -121,6 +122,15 @@ class Operations:
     async def weigh(self, ids, selector, weight, who):
         return await self._note("weigh", ids, selector, weight, who)
 
+    async def explain(self, request_id):
+        return await self._note("explain", request_id)
+
+    async def latest(self, count):
+        return await self._note("latest", count)
+
+    async def dump(self, ref):
+        return await self._note("dump", ref)
+
 
 class Client:
     """Speaks HTTP over the socket, a request a connection."""
@@ -167,9 +177,10 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(path, operations, limits=None, *, endpoints=None, is_frozen=lambda: False):
+async def serving(path, operations, limits=None, *, endpoints=None, inspection=None, is_frozen=lambda: False):
+    admin = AdminServer(operations, limits, endpoints=endpoints, inspection=inspection, is_frozen=is_frozen)
     async with anyio.create_task_group() as group:
-        await group.start(AdminServer(operations, limits, endpoints=endpoints, is_frozen=is_frozen).run, path)
+        await group.start(admin.run, path)
         try:
             yield Client(path)
         finally:
@@ -204,12 +215,12 @@ async def test_every_route_reaches_its_operation(path, operations):
         "uncordon": {"selector": "zone=a"},
         "weigh": {"ids": ["a"], "weight": "0.5"},
     }
-    async with serving(path, operations, endpoints=operations) as client:
+    async with serving(path, operations, endpoints=operations, inspection=operations) as client:
         for route in ROUTES:
             if route.name in ("status_stream", "endpoints_stream", "events"):
                 continue
             sent = None if route.method == "GET" else body.get(route.name, {"plugin": "p"} if route.arguments else {})
-            status, page = await client.send(route.method, route.path.replace("{plugin}", "p"), sent)
+            status, page = await client.send(route.method, re.sub(r"\{.*\}", "p", route.path), sent)
             assert status == 200, page
     who = pwd.getpwuid(os.geteuid()).pw_name
     assert operations.calls == [
@@ -220,6 +231,10 @@ async def test_every_route_reaches_its_operation(path, operations):
         ("quarantine",),
         ("logs", "p", 200),
         ("lock",),
+        ("latest", 1),
+        ("explain", "p"),
+        ("dump", None),
+        ("dump", "p"),
         ("apply", who),
         ("pin", "p", 7, None, who),
         ("unpin", "p", who),
@@ -474,3 +489,11 @@ async def test_host_without_endpoints_says_so(path, operations, target):
     async with serving(path, operations) as client:
         status, page = await client.send("GET", target)
     assert (status, page["code"]) == (503, "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("target", ["/explain", "/explain/x", "/debug/plugins/state", "/debug/plugins/state/x"])
+async def test_host_that_decides_nothing_says_so(path, operations, target):
+    async with serving(path, operations) as client:
+        status, page = await client.send("GET", target)
+    assert (status, page["code"]) == (503, "UNAVAILABLE")
+    assert operations.calls == []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from hotbay.datalayer.health.reports import Attempt
-from hotbay.gateway.exchange import MAX_CANDIDATES
+from hotbay.gateway.choice import MAX_CANDIDATES
 from hotbay.scheduling.decision import Rejected
 
 pytestmark = pytest.mark.anyio

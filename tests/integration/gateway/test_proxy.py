@@ -100,9 +100,8 @@ async def test_headers_are_rewritten_both_ways(start):
     assert sent["authorization"] == "Bearer k"
     assert sent["x-request-id"] == "abc-1"
     assert sent["x-forwarded-for"] == "10.0.0.1, 127.0.0.1"
-    assert not {"connection", "x-mine", "te", "x-gateway-destination-endpoint", "x-llm-d-inference-fairness-id"} & set(
-        sent
-    )
+    assert not {"connection", "x-mine", "te", "x-llm-d-inference-fairness-id"} & set(sent)
+    assert sent["x-gateway-destination-endpoint"] == authority
     assert bay.router.requests[0].fairness_id == "team"
     assert "x-gateway-destination-endpoint" not in bay.router.requests[0].headers
 

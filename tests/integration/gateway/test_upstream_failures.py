@@ -490,14 +490,19 @@ async def test_decision_that_never_comes_is_504(start):
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "kind"),
+    ("status", "reason", "kind", "word"),
     [
-        (429, "rejected-saturated", "rate_limit_error"),
-        (503, "rejected-no-endpoints", "server_error"),
-        (500, "scheduler-error", "server_error"),
+        (400, "denied", "invalid_request_error", "BadRequest"),
+        (401, "denied", "invalid_request_error", "Unauthorized"),
+        (403, "no-such-tenant", "invalid_request_error", "Forbidden"),
+        (404, "denied", "not_found_error", "NotFound"),
+        (412, "denied", "invalid_request_error", "PreconditionFailed"),
+        (429, "rejected-saturated", "rate_limit_error", "ResourceExhausted"),
+        (503, "rejected-no-endpoints", "server_error", "ServiceUnavailable"),
+        (500, "scheduler-error", "server_error", "Internal"),
     ],
 )
-async def test_rejection_carries_its_reason(start, status, reason, kind):
+async def test_rejection_carries_its_reason_and_its_code(start, status, reason, kind, word):
     bay = await start()
     bay.router.rejection = Rejected(status, reason, "Not now.")
     client = await bay.client()
@@ -508,9 +513,14 @@ async def test_rejection_carries_its_reason(start, status, reason, kind):
         assert answer.headers["x-hotbay-reason"] == answer.headers["x-llm-d-request-dropped-reason"] == reason
         assert ("retry-after" in answer.headers) == (status in (429, 503))
         assert orjson.loads(answer.body) == {
-            "error": {"message": "Not now.", "type": kind, "param": None, "code": reason}
+            "error": {
+                "message": f"inference error: {word} - Not now.",
+                "type": kind,
+                "param": None,
+                "code": reason,
+            }
         }
-    assert bay.metrics.rejections.get(reason) == 2
+    assert bay.metrics.rejections.get(reason) == (2 if status == 429 or status >= 500 else 0)
     assert bay.ledger.starts == 0
 
 

@@ -45,11 +45,11 @@ class APicker(Picker):
 
 @plugin.type("a-handler")
 class AHandler(ProfileHandler):
-    def pick(self, request, profiles, results):
+    def pick(self, request, profiles, results, endpoints):
         faulty("profile_handler")
         return [] if results else list(profiles)
 
-    def process(self, request, results):
+    def process(self, request, results, endpoints):
         return next(iter(results)), results
 
 @plugin.type("a-producer", produces={{"Size.value": "request"}})
@@ -60,7 +60,7 @@ class AProducer(DataProducer):
 
 @plugin.type("a-learner")
 class ALearner(PreRequest):
-    def pre_request(self, request, targets, endpoints):
+    def pre_request(self, request, picked, endpoints):
         faulty("pre_request")
 """
 REFS = {

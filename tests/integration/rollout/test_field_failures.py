@@ -335,7 +335,7 @@ class Counts(Scorer, PreRequest):
         open({seen!r}, "a").write(f"{{endpoint.in_flight:g}} {{self.sent}}\\n")
         return float(endpoint.id == "default/v1")
 
-    def pre_request(self, request, targets, endpoints):
+    def pre_request(self, request, picked, endpoints):
         self.sent += 1
 """
 

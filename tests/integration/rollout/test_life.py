@@ -156,10 +156,10 @@ plugin = Plugin("handler")
 
 @plugin.type("a-handler")
 class Handler(ProfileHandler):
-    def pick(self, request, profiles, results):
+    def pick(self, request, profiles, results, endpoints):
         return [] if results else list(profiles)
 
-    def process(self, request, results):
+    def process(self, request, results, endpoints):
         return "second", results
 """
 TWO_PROFILES = """

@@ -67,6 +67,7 @@ def test_figures_have_distinct_ids_and_those_with_goals_are_goals_of_this_releas
         "G1", "G2", "G3", "G4", "G4p99", "G5", "G6", "G13", "G15", "G15mem",
         "G19", "G19fail", "G19deg", "G20", "G20fds", "G20thr", "G20task", "G20kids",
         "G18", "G18own", "G18host", "G18most", "L13", "L17", "L17late", "M14", "R15", "R15full",
+        "Q1", "Q1p90", "Q1gap", "Q1gap90", "Q1fail", "Q2",
     }  # fmt: skip
 
 
@@ -85,6 +86,8 @@ def test_goals_of_nothing_are_drawn_met_or_not(tmp_path: Path):
         ("g20fds", ["G20fds"]),
         ("G4,L13", ["G4", "G4p99", "L13"]),
         ("D3x1", ["D3x1"]),
+        ("Q1", ["Q1", "Q1p90", "Q1gap", "Q1gap90", "Q1p50", "Q1hit", "Q1fail"]),
+        ("F100", ["F100", "F100np"]),
     ],
 )
 def test_a_number_names_all_rows_of_its_measurement(only: str, ids: list[str]):

@@ -43,7 +43,7 @@ class Async(Scorer, Filter, Picker, DataProducer, PreRequest):
     async def produce(self, request, endpoints):
         return {"M.x": 3}
 
-    async def pre_request(self, request, targets, endpoints):
+    async def pre_request(self, request, picked, endpoints):
         loops.append(asyncio.get_running_loop())
 
     async def check_ready(self):
@@ -77,7 +77,7 @@ def test_every_async_point_answers(dispatcher):
     assert dispatcher.call(Method.PICK, [[1, 1], VIEW, None, bytes(8), requests, 1]) == [[[0]], []]
     data, errors = dispatcher.call(Method.PRODUCE, [[1, 1], VIEW, None, requests])
     assert (floats(data["M.x/request"]), errors) == ([3.0], [])
-    dispatcher.call(Method.PRE_REQUEST, [[1, 1], VIEW, requests, [["a"]]])
+    dispatcher.call(Method.PRE_REQUEST, [[1, 1], VIEW, requests, [[["a"], "p", {}]]])
     assert dispatcher.control_call(Method.CHECK_READY, []) == {"ready": False, "waiting": ["ref"]}
     assert len(set(map(id, loops))) == 1, "one loop, kept"
 

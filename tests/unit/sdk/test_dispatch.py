@@ -238,23 +238,23 @@ FAULTS = {
 def test_r18_any_exception_becomes_a_small_plugin_error(process, fault):
     @process.plugin.type("handler")
     class Handler(ProfileHandler):
-        def pick(self, request, profiles, results):
+        def pick(self, request, profiles, results, endpoints):
             if profiles == ["raise"]:
                 raise fault()
             return profiles
 
-        def process(self, request, results):
+        def process(self, request, results, endpoints):
             return "", {}
 
     process.configure("handler")
     requests = [1, [], None, {}, {}]
-    error = process.call(Method.PROFILE_PICK, [process.handles["handler"], requests, ["raise"], {}])
+    error = process.call(Method.PROFILE_PICK, [process.handles["handler"], a_view(), requests, ["raise"], {}])
     assert isinstance(error, CallError)
     assert (error.code, error.executed) == (ErrorCode.PLUGIN_ERROR, Executed.YES)
     assert error.message.startswith(type(fault()).__name__)
     assert len(error.message.encode()) <= MAX_MESSAGE_BYTES
     assert "raise fault()" in error.traceback
-    assert process.call(Method.PROFILE_PICK, [process.handles["handler"], requests, ["ok"], {}]) == ["ok"]
+    assert process.call(Method.PROFILE_PICK, [process.handles["handler"], a_view(), requests, ["ok"], {}]) == ["ok"]
     assert process.end.table_sizes["incoming"] == 0
 
 
@@ -300,17 +300,19 @@ REFUSED = {
 def test_r19_refused_values_are_bad_result_before_a_byte_is_written(process, value):
     @process.plugin.type("handler")
     class Handler(ProfileHandler):
-        def pick(self, request, profiles, results):
+        def pick(self, request, profiles, results, endpoints):
             return value
 
-        def process(self, request, results):
+        def process(self, request, results, endpoints):
             return "p", {"p": ["a"]}
 
     process.configure("handler")
-    error = process.call(Method.PROFILE_PICK, [process.handles["handler"], [1, [], None, {}, {}], ["p"], {}])
+    error = process.call(Method.PROFILE_PICK, [process.handles["handler"], a_view(), [1, [], None, {}, {}], ["p"], {}])
     assert isinstance(error, CallError)
     assert (error.code, error.executed) == (ErrorCode.BAD_RESULT, Executed.YES)
-    processed = process.call(Method.PROFILE_PROCESS, [process.handles["handler"], [1, [], None, {}, {}], {"p": ["a"]}])
+    processed = process.call(
+        Method.PROFILE_PROCESS, [process.handles["handler"], a_view(), [1, [], None, {}, {}], {"p": ["a"]}]
+    )
     assert processed == {"primary": "p", "results": {"p": ["a"]}}
 
 
@@ -322,14 +324,14 @@ def test_r19_refused_values_are_bad_result_before_a_byte_is_written(process, val
 def test_r19_process_result_of_another_shape_is_bad_result(process, value):
     @process.plugin.type("handler")
     class Handler(ProfileHandler):
-        def pick(self, request, profiles, results):
+        def pick(self, request, profiles, results, endpoints):
             return []
 
-        def process(self, request, results):
+        def process(self, request, results, endpoints):
             return value
 
     process.configure("handler")
-    error = process.call(Method.PROFILE_PROCESS, [process.handles["handler"], [1, [], None, {}, {}], {}])
+    error = process.call(Method.PROFILE_PROCESS, [process.handles["handler"], a_view(), [1, [], None, {}, {}], {}])
     assert isinstance(error, CallError)
     assert error.code is ErrorCode.BAD_RESULT
 
@@ -409,13 +411,14 @@ def test_consumed_data_reads_by_row_and_by_request(process):
 def test_pre_request_fault_is_logged(process, capsys):
     @process.plugin.type("learner")
     class Learner(PreRequest):
-        def pre_request(self, request, targets, endpoints):
-            raise ValueError(f"{targets}")
+        def pre_request(self, request, picked, endpoints):
+            raise ValueError(f"{picked.targets} {picked.profile} {picked.results}")
 
     process.configure("learner")
-    args = [process.handles["learner"], a_view(), [1, [], None, {}, {}], [["a"]]]
-    assert process.dispatcher.call(Method.PRE_REQUEST, args) is None
-    assert "ERROR learner: ValueError: ['a']" in capsys.readouterr().err
+    args = [process.handles["learner"], a_view(), [1, [], None, {}, {}], [[["a"], "p", {"p": ["a"]}]]]
+    edits, errors = process.dispatcher.call(Method.PRE_REQUEST, args)
+    assert (edits, errors[0][:2]) == ([None], [0, 0])
+    assert "ERROR learner: ValueError: ['a'] p {'p': ['a']}" in capsys.readouterr().err
 
 
 # -- handles and the held view -----------------------------------------------------------------------

@@ -53,8 +53,8 @@ class Seen(DataProducer, PreRequest):
         assert request.header("X-User") == "u"
         return {"Seen.n": [self.seen.get(i, 0) for i in endpoints.ids], "Seen.h": len(request.prompt_hashes)}
 
-    def pre_request(self, request, targets, endpoints):
-        self.seen[targets[0]] = self.seen.get(targets[0], 0) + 1
+    def pre_request(self, request, picked, endpoints):
+        self.seen[picked.targets[0]] = self.seen.get(picked.targets[0], 0) + 1
 
 
 @plugin.type("use", consumes=["Seen.n"])
@@ -65,10 +65,10 @@ class Use(Scorer):
 
 @plugin.type("handler", reads=["request.headers[x-profile]"])
 class Handler(ProfileHandler):
-    def pick(self, request, profiles, results):
+    def pick(self, request, profiles, results, endpoints):
         return [] if results else [request.header("x-profile") or profiles[0]]
 
-    def process(self, request, results):
+    def process(self, request, results, endpoints):
         name = next(iter(results))
         return name, {name: results[name]}
 

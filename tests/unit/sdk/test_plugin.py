@@ -22,7 +22,7 @@ def test_declarations_name_points_in_order_of_definition():
         def keep_batch(self, requests, endpoints):
             return []
 
-        def pre_request(self, request, targets, endpoints):
+        def pre_request(self, request, picked, endpoints):
             pass
 
     plugin.type("half")(Half)
@@ -87,7 +87,7 @@ def test_unknown_scope_is_refused():
         def produce(self, request, endpoints):
             return {}
 
-    with pytest.raises(ValueError, match='scope \'endpoint\', expected "row" or "request"'):
+    with pytest.raises(ValueError, match='scope \'endpoint\', expected "row", "request" or "text"'):
         Plugin("p").type("producer", produces={"A.b": "endpoint"})(Producer)
 
 
@@ -108,7 +108,7 @@ def test_type_name_twice_is_refused():
 
 
 def test_class_of_no_point_is_refused():
-    with pytest.raises(TypeError, match="derives from none of Filter, Scorer"):
+    with pytest.raises(TypeError, match=r"derives from none of Admitter, .*WatchSource"):
         Plugin("p").type("x")(object)
 
 
@@ -122,7 +122,7 @@ def test_scorer_without_a_method_is_refused():
 
 def test_profile_handler_needs_both_methods():
     class Handler(ProfileHandler):
-        def pick(self, request, profiles, results):
+        def pick(self, request, profiles, results, endpoints):
             return []
 
     with pytest.raises(TypeError, match="both pick and process"):
@@ -134,7 +134,7 @@ def test_picker_and_profile_handler_cannot_share_a_class():
         def pick(self, *arguments):
             return []
 
-        def process(self, request, results):
+        def process(self, request, results, endpoints):
             return "", {}
 
     with pytest.raises(TypeError, match="make them two types"):

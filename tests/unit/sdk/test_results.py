@@ -114,7 +114,7 @@ def test_flag_rows_of_another_shape_are_a_bad_result(result, text):
 
 def test_forgotten_return_of_keep_is_a_bad_result():
     with pytest.raises(BadResultError, match="None"):
-        _results.flag(None)
+        _results.flag(None, "keep")
 
 
 def test_s49_picked_rows_are_candidates_each_once():

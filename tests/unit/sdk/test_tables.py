@@ -8,7 +8,7 @@ from hotbay_sdk import Plugin, Scorer, UndeclaredReadError
 from hotbay_sdk._batch import Batch, take_view
 from hotbay_sdk._context import Context
 from hotbay_sdk._errors import CallFailedError
-from hotbay_sdk._instances import Instance
+from hotbay_sdk._instances import NO_FACTS, Instance
 from hotbay_sdk.protocol.calls import SIDE_TABLES, UNKNOWN_CODE, Requests
 from hotbay_sdk.protocol.messages import MalformedMessageError
 from hotbay_sdk.protocol.tables import encode_table
@@ -22,6 +22,7 @@ ROWS = {
     "endpoint.model": ["llama", None, None],
     "endpoint.engine": ["vllm", None, "vllm"],
     "endpoint.role": ["decode", None, ""],
+    "endpoint.address": ["h:1", None, "h:2"],
 }
 UNKNOWN = {"texts": {}, "counts": {}, "text": ""}
 
@@ -44,7 +45,7 @@ def an_instance(*reads: str) -> Instance:
 
     spec = plugin._find("+".join(reads) or "nothing")
     assert spec is not None
-    return Instance(spec, Context("ref", "any"), None, None)
+    return Instance(spec, Context("ref", "any"), None, NO_FACTS)
 
 
 def a_view(told, held=None, *, epoch=5):
@@ -92,7 +93,7 @@ def test_what_is_not_declared_or_does_not_exist_is_refused():
 )
 def test_reads_name_tables_that_exist(name, known):
     if known:
-        assert an_instance(name, "endpoint.waiting").spec.tables == {name}
+        assert an_instance(name, "endpoint.waiting").scope.tables == {name}
     else:
         with pytest.raises(ValueError, match="which does not exist, did you mean"):
             an_instance(name)
@@ -125,6 +126,14 @@ def test_a_view_of_the_same_epoch_takes_tables_that_come_later():
     assert take_view([5, 3, 1, None, None, None, [1, None]], second) is second
     # A call that says nothing of them takes none away.
     assert take_view([6, 3, 1, None, {}], second).tables is second.tables
+
+
+@pytest.mark.parametrize("columns", [{"endpoint.waiting": struct.pack("<3f", 1, 2, 3)}, {}])
+def test_tables_that_come_later_take_no_columns_away(columns):
+    first = take_view([5, 3, 1, ["a", "", "c"], columns], None)
+    second = take_view([5, 3, 1, None, None, None, [1, encoded("endpoint.labels")]], first)
+    assert second.columns == columns
+    assert second.columns_of(an_instance("endpoint.waiting", "endpoint.labels")) is not None
 
 
 @pytest.mark.parametrize(

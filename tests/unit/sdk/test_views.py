@@ -10,7 +10,7 @@ from hotbay_sdk._batch import Batch, take_view
 from hotbay_sdk._context import Context
 from hotbay_sdk._errors import CallFailedError
 from hotbay_sdk._instances import Instance
-from hotbay_sdk.protocol.calls import COLUMN_FORMATS, REQUEST_FIELDS, Requests
+from hotbay_sdk.protocol.calls import COLUMN_FORMATS, REQUEST_FIELDS, InstanceFacts, Requests
 
 
 def an_instance(reads=(), consumes=(), block_tokens=None):
@@ -23,7 +23,7 @@ def an_instance(reads=(), consumes=(), block_tokens=None):
 
     spec = plugin._find("any")
     assert spec is not None
-    return Instance(spec, Context("ref", "any"), None, block_tokens)
+    return Instance(spec, Context("ref", "any"), None, InstanceFacts(block_tokens))
 
 
 def a_batch(columns=None, *, fields=None, data=None, size=1, masks=None):

@@ -232,7 +232,8 @@ class _Reader:
 
     def _port(self, path: Path, value: object) -> int:
         number = value
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
+        # A zero in front means another base to some readers.
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5 and value[0] != "0":
             number = int(value)
         if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= 65535:
             return number

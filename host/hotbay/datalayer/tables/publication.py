@@ -46,10 +46,11 @@ def next_snapshot(last: Snapshot, parts: Parts, now: float) -> Snapshot:
         facts = tuple(None if row is None else _shown(row.facts, hidden=hidden[row.number]) for row in table)
     if "live" in changed:
         live = _live(table)
-    endpoints, labels = last.endpoints, last.tables.labels
+    endpoints, labels, addresses = last.endpoints, last.tables.labels, last.tables.addresses
     if "members" in changed:
         endpoints = tuple(None if row is None else row.endpoint.metadata for row in table)
         labels = tuple(None if endpoint is None else endpoint.labels for endpoint in endpoints)
+        addresses = tuple(None if endpoint is None else endpoint.authority for endpoint in endpoints)
     after = Snapshot(
         epoch=last.epoch + 1,
         membership=last.membership,
@@ -66,7 +67,7 @@ def next_snapshot(last: Snapshot, parts: Parts, now: float) -> Snapshot:
         bytes_cache={
             name: packed for name, packed in last.bytes_cache.items() if columns.get(name) is last.columns[name]
         },
-        tables=last.tables.after(labels, facts),
+        tables=last.tables.after(labels, facts, addresses),
     )
     if "members" not in changed:
         return after

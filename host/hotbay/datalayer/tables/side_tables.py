@@ -16,6 +16,9 @@ from hotbay_sdk.protocol.values import Encoder
 __all__ = ["NO_TABLES", "EncodedTable", "EndpointFacts", "SideTables"]
 
 Labels: TypeAlias = tuple[Mapping[str, str] | None, ...]
+Addresses: TypeAlias = tuple[str | None, ...]
+
+_ADDRESS: Final = "endpoint.address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class EncodedTable:
 
     wire: list[Value]
     size_bytes: int
-    source: Labels | Facts
+    source: Labels | Facts | Addresses
 
 
 class SideTables:
@@ -58,26 +61,37 @@ class SideTables:
         labels: by row, None for a free row.
         facts: by row, None for a free row.
         before: what was encoded of earlier versions.
+        addresses: by row, `host:port`, None for a free row.
     """
 
-    __slots__ = ("_before", "_encoded", "facts", "labels", "version")
+    __slots__ = ("_before", "_encoded", "addresses", "facts", "labels", "version")
 
-    def __init__(self, version: int, labels: Labels, facts: Facts, before: Mapping[str, EncodedTable]) -> None:
+    def __init__(
+        self,
+        version: int,
+        labels: Labels,
+        facts: Facts,
+        before: Mapping[str, EncodedTable],
+        addresses: Addresses = (),
+    ) -> None:
         self.version = version
         self.labels = labels
         self.facts = facts
+        self.addresses = addresses
         self._before = before
         self._encoded: dict[str, EncodedTable] = {}
 
-    def after(self, labels: Labels, facts: Facts) -> "SideTables":
+    def after(self, labels: Labels, facts: Facts, addresses: Addresses = ()) -> "SideTables":
         """The tables of the snapshot that follows: these where nothing differs."""
         if labels == self.labels:
             labels = self.labels
         if facts == self.facts:
             facts = self.facts
-        if labels is self.labels and facts is self.facts:
+        if addresses == self.addresses:
+            addresses = self.addresses
+        if labels is self.labels and facts is self.facts and addresses is self.addresses:
             return self
-        return SideTables(self.version + 1, labels, facts, {**self._before, **self._encoded})
+        return SideTables(self.version + 1, labels, facts, {**self._before, **self._encoded}, addresses)
 
     def encoded(self, name: str) -> EncodedTable:
         """A table of `SIDE_TABLES`."""
@@ -87,7 +101,7 @@ class SideTables:
         return found
 
     def _encode(self, name: str) -> EncodedTable:
-        source: Labels | Facts = self.labels if name in (LABELS, ROLE) else self.facts
+        source = self._source(name)
         before = self._before.get(name)
         if before is not None and before.source is source:
             return before
@@ -96,9 +110,16 @@ class SideTables:
             return EncodedTable(before.wire, before.size_bytes, source)
         return EncodedTable(wire, _size_bytes(wire), source)
 
+    def _source(self, name: str) -> Labels | Facts | Addresses:
+        if name == _ADDRESS:
+            return self.addresses
+        return self.labels if name in (LABELS, ROLE) else self.facts
+
     def _rows(self, name: str) -> Iterable[RowValue | None]:
         if name == LABELS:
             return self.labels
+        if name == _ADDRESS:
+            return self.addresses
         if name == ROLE:
             return (None if labels is None else labels.get(ROLE_LABEL, "") for labels in self.labels)
         return self._known(name.removeprefix("endpoint."))

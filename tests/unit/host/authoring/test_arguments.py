@@ -8,6 +8,7 @@ from hotbay.authoring.arguments import Batch, picked, produced, row_errors, scor
 from hotbay.authoring.inputs import EndpointRow, read_requests
 from hotbay.errors import PluginFault
 from hotbay_sdk.protocol import CallError, ErrorCode, TypeDeclaration
+from hotbay_sdk.protocol.calls import InstanceFacts
 
 DECLARED = TypeDeclaration(
     "t",
@@ -20,7 +21,13 @@ REQUESTS = read_requests("[{model: m, prompt: abcdefgh}, {model: n, prompt: x}]"
 
 
 def batch(**changes) -> Batch:
-    fields = {"declaration": DECLARED, "block_tokens": 1, "endpoints": ENDPOINTS, "requests": REQUESTS, **changes}
+    fields = {
+        "declaration": DECLARED,
+        "facts": InstanceFacts(1),
+        "endpoints": ENDPOINTS,
+        "requests": REQUESTS,
+        **changes,
+    }
     return Batch(**fields)
 
 

@@ -1,5 +1,6 @@
 """What is printed as effective reads back as the same configuration."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -8,8 +9,11 @@ from hotbay.cli.effective import effective_host, effective_picker, print_effecti
 from hotbay.config.documents import load_document
 from hotbay.config.host_config import load_host_config
 from hotbay.config.picker_config import load_picker_config
+from hotbay.config.system_defaults import DEFAULT_PARSERS, complete
+from hotbay.config.type_facts import TypeFacts
 from hotbay.errors import InputError
-from hypothesis import given
+from hotbay.scheduling.known_types import BUILTIN_FACTS
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[4]
@@ -60,11 +64,48 @@ def test_units_and_off_are_written_as_people_write_them():
     assert "isolation" not in value["packages"][0]
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "manifests").glob("picker-*.yaml")), ids=lambda path: path.name)
-def test_picker_config_reads_back_as_it_was(file):
+PICKERS = [*(ROOT / "manifests").glob("picker-*.yaml"), *(ROOT / "tests" / "data" / "reference_configs").iterdir()]
+
+
+def facts(name):
+    """Of the host's types what is known of them; all others are scorers, but for what the defaults need."""
+    points = {"utilization-detector": "saturation", "fcfs-ordering-policy": "ordering"} | {
+        "global-strict-fairness-policy": "fairness",
+        "static-usage-limit-policy": "usage_limit",
+    }
+    return BUILTIN_FACTS.get(name, TypeFacts(frozenset({points.get(name, "score")}), "stable"))
+
+
+@pytest.mark.parametrize("completed", [False, True], ids=["written", "completed"])
+@pytest.mark.parametrize("file", sorted(PICKERS), ids=lambda path: path.name)
+def test_picker_config_reads_back_as_it_was(file, completed):
     config = load_picker_config(file.read_text(), file=str(file))
+    if completed:
+        config = complete(config, facts)
     text = "\n".join(yaml_lines(effective_picker(config)))
-    assert load_picker_config(text, file="again") == config
+    again = load_picker_config(text, file="again")
+    if config.queues:
+        assert again == config
+    else:
+        # What is ignored is not printed.
+        assert replace(again, flow_control=None) == replace(config, flow_control=None)
+        assert again.flow_control.saturation_detector == config.flow_control.saturation_detector
+
+
+def test_picker_is_printed_with_every_default(tmp_path, capsys):
+    picker = tmp_path / "p.yaml"
+    picker.write_text("apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: random-picker}]\n")
+    host = tmp_path / "h.yaml"
+    host.write_text(HEAD + "state_dir: /s\nsources: []\n")
+    print_effective(host, picker, as_json=True)
+    value = orjson.loads(capsys.readouterr().out)
+    assert value["schedulingProfiles"] == [{"name": "default", "plugins": [{"pluginRef": "random-picker"}]}]
+    assert [it["pluginRef"] for it in value["requestHandler"]["parsers"]] == list(DEFAULT_PARSERS)
+    assert value["dataLayer"]["sources"] == [
+        {"pluginRef": "metrics-data-source", "extractors": [{"pluginRef": "core-metrics-extractor"}]}
+    ]
+    assert value["featureGates"] == ["flowControl=false", "haPopulateNonLeaderDatastore=true"]
+    assert "flowControl" not in value
 
 
 def test_every_kind_is_told_apart(tmp_path, capsys):
@@ -88,6 +129,7 @@ _VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), _VALUES, max_size=4))
+@example({"a": "\x85\u2028\u2029"})
 def test_any_document_reads_back(value):
     text = "\n".join(yaml_lines(value))
     try:

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hotbay.cli.loading import Given, load
+from hotbay.cli.main import commands
 from hotbay.cli.socket_path import find_socket
 from hotbay.cli.validate import validate_file, validate_files
 from hotbay.errors import InputError
@@ -152,7 +154,10 @@ def test_validate_says_what_it_cannot_know(file, tmp_path, capsys):
     file(PICKER.replace("queue-scorer", "max-score-picker"), "picker.yaml")
     assert validate_files([path]) == 0
     said = capsys.readouterr()
-    assert said.out == f"{path}: valid HostConfig; parameters are the plugins' own and were not checked\n"
+    assert (
+        said.out
+        == f"{path}: valid HostConfig; parameters are the plugins' own; these, and what plugins take from each other, show when they run\n"
+    )
     assert not said.err
 
 
@@ -167,3 +172,120 @@ def test_validate_says_that_a_folder_has_no_package_yet(file, tmp_path, capsys):
     assert "hotbay publish" in said
     assert "did you mean" not in said
     assert "max-score-picker" not in said
+
+
+TEXT = PICKER.replace("queue-scorer", "max-score-picker")
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No packages beside the host: what a checkout has built makes no difference."""
+    monkeypatch.setattr("hotbay.cli.offers.bundled_folder", lambda part: tmp_path / "none")
+    monkeypatch.setattr("hotbay.cli.validate.folder_of_source", lambda source: None)
+
+
+def test_picker_alone_is_checked_against_the_types_that_are_known(file, capsys, nowhere):
+    text = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n- {type: random-picker}\n- {type: max-score-picker}\n"
+    assert validate_files([file(text)]) == 78
+    assert "has 2 pickers, 'random-picker' and 'max-score-picker'" in capsys.readouterr().err
+    assert (
+        validate_files(
+            [file(text.replace("- {type: max-score-picker}", "- {type: nobodys}\n- {type: header-profile-handler}"))]
+        )
+        == 0
+    )
+    said = capsys.readouterr().err
+    assert "warning: " in said
+    assert "UNKNOWN_TYPE: plugin type 'nobodys'" in said
+    assert "'header-profile-handler' is alpha" in said
+
+
+def test_text_is_checked_with_a_host_config_or_without_one(file, capsys, nowhere):
+    assert validate_files([], picker_text=TEXT) == 0
+    assert "command line: valid EndpointPickerConfig" in capsys.readouterr().out
+    path = file(HOST + "state_dir: /s\nsources: []\nscheduling: {file: absent.yaml}\n")
+    assert validate_files([path], picker_text=TEXT) == 0
+    assert validate_files([path], picker_text=TEXT.replace("max-score-picker", "header-profile-handler")) == 78
+    said = capsys.readouterr().err
+    assert "--config-text:3:" in said
+    assert "scheduling: {allow_experimental: true}" in said
+    assert validate_files([path], picker_file=file(TEXT, "other.yaml")) == 0
+    assert validate_files([path]) == 78
+
+
+def test_alpha_is_allowed_by_the_host_config(file, nowhere):
+    text = TEXT.replace("max-score-picker", "header-profile-handler")
+    allowed = HOST + "state_dir: /s\nsources: []\nscheduling: {allow_experimental: true}\n"
+    assert validate_files([file(allowed)], picker_text=text) == 0
+
+
+def test_problems_of_data_layer_and_profiles_are_told_at_once(file, capsys, nowhere):
+    text = (
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: random-picker}, {type: max-score-picker}]\n"
+        "dataLayer: {sources: [{pluginRef: random-picker}]}\n"
+    )
+    assert validate_files([], picker_text=text) == 78
+    said = capsys.readouterr().err
+    assert "is no data source" in said
+    assert "has 2 pickers" in said
+
+
+def test_file_of_models_is_checked(file, capsys):
+    objective = "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: a}\nspec: {priority: 1, poolRef: {name: p}}\n"
+    assert validate_files([file(f"{objective}---\n{objective.replace('name: a', 'name: b')}")]) == 0
+    assert "valid file of models" in capsys.readouterr().out
+    assert validate_files([file(objective.replace("priority: 1", "priority: high"))]) == 78
+
+
+def test_command_line_allows_experimental_types(file):
+    path = file(HOST + "state_dir: /s\n")
+    assert not load(Given(config_file=path, picker_text=TEXT)).host.scheduling.allow_experimental
+    assert load(Given(config_file=path, picker_text=TEXT, allow_experimental=True)).host.scheduling.allow_experimental
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["config", "schema"], 0, '"HostConfig"'),
+        (["config", "schema", "EndpointPickerConfig"], 0, '"schedulingProfiles"'),
+        (["config", "schema", "Nothing"], 2, "is not one of"),
+        (["config", "validate"], 2, "name FILES, or --config-file or --config-text"),
+        (["config", "validate", "--config-file", "a", "--config-text", "b"], 2, "exclude each other"),
+        (["config", "print-effective", "--config-file", "a", "--config-text", "b"], 2, "exclude each other"),
+        (["run", "--config-file", "a", "--config-text", "b"], 2, "exclude each other"),
+        (["config", "validate", "--config-text", TEXT], 0, "valid EndpointPickerConfig"),
+    ],
+)
+def test_commands_take_a_scheduling_by_file_or_by_text(arguments, code, said, nowhere):
+    result = CliRunner().invoke(commands, arguments)
+    assert (result.exit_code, said in result.output) == (code, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("port", value) for value in ("true", "0", "70000", "8000.0", "'08000'", "'a'", "''", "-1", "null")),
+        *(("address", value) for value in ("''", "'a b'", "'http://h'", "true", "1")),
+    ],
+)
+def test_c30_port_or_address_that_is_none_is_refused_with_its_path(file, field, value):
+    entry = {"port": "8000", "address": "10.0.0.1", field: value}
+    text = f"endpoints: [{{name: a, address: {entry['address']}, port: {entry['port']}}}]\n"
+    with pytest.raises(InputError) as caught:
+        validate_file(file(text))
+    (problem,) = caught.value.problems
+    assert problem.path in (f"endpoints[0].{field}", "endpoints[0]")
+    assert problem.place.line == 1
+
+
+def test_c30_port_may_be_a_text_as_in_the_reference(file):
+    assert validate_file(file("endpoints: [{name: a, address: 10.0.0.1, port: '8000'}]\n")) == "endpoint file"
+
+
+@pytest.mark.parametrize(
+    "value", ["true", "0", "70000", "8000", "'8000'", "8000.0", "''", "'a b:1'", "'http://h'", "'h:70000'", "'h:'"]
+)
+def test_c30_address_to_listen_on_that_is_none_is_refused_with_its_path(file, value):
+    with pytest.raises(InputError) as caught:
+        validate_file(file(HOST + f"state_dir: /s\nlisten: {{http: {value}}}\n"))
+    assert [(problem.path, problem.place.line) for problem in caught.value.problems] == [("listen.http", 4)]

@@ -7,7 +7,10 @@ import pytest
 from hotbay.config.documents import Document, load_document
 from hotbay.config.host_config import HostConfig, load_host_config
 from hotbay.config.picker_config import PickerConfig, load_picker_config
+from hotbay.config.system_defaults import FactsOf
+from hotbay.config.type_facts import TypeFacts
 from hotbay.errors import InputError, Problem
+from hotbay.scheduling.known_types import BUILTIN_FACTS
 
 PICKER_HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 
@@ -52,3 +55,39 @@ def picker() -> Callable[[str], PickerConfig]:
 @pytest.fixture
 def picker_problems(picker: Callable[[str], PickerConfig]) -> Callable[[str], tuple[Problem, ...]]:
     return lambda text: _problems(lambda: picker(text))
+
+
+@pytest.fixture
+def facts() -> FactsOf:
+    """What is known of types: the host's own, one for each point, and `alpha-scorer`; `unknown` says nothing of itself."""
+    return KNOWN.get
+
+
+def _stable(*points: str, refs: tuple[str, ...] = ()) -> TypeFacts:
+    return TypeFacts(frozenset(points), "stable", refs)
+
+
+KNOWN = {
+    **BUILTIN_FACTS,
+    "a-filter": _stable("filter"),
+    "a-scorer": _stable("score"),
+    "b-scorer": _stable("score"),
+    "a-picker": _stable("pick"),
+    "b-picker": _stable("pick"),
+    "a-handler": _stable("profile_handler"),
+    "a-producer": _stable("produce"),
+    "a-plugin": _stable("pre_request"),
+    "a-policy": _stable("fairness"),
+    "b-policy": _stable("ordering"),
+    "all-in-one": _stable("filter", "score", "profile_handler"),
+    "filtering-detector": _stable("saturation", "filter"),
+    "utilization-detector": _stable("saturation", "filter"),
+    "fcfs-ordering-policy": _stable("ordering"),
+    "global-strict-fairness-policy": _stable("fairness"),
+    "static-usage-limit-policy": _stable("usage_limit"),
+    "alpha-scorer": TypeFacts(frozenset({"score"}), "alpha"),
+    "silent-scorer": TypeFacts(frozenset({"score"})),
+    "unknown": TypeFacts(stability="stable"),
+    "dependent": _stable("pre_request", refs=("dependency",)),
+    "nested": _stable("pre_request", refs=("nested.pluginRef", "pointer.*.pluginRef", "list.pluginRef", "names")),
+}

@@ -182,10 +182,7 @@ def test_e17_a_package_whose_type_is_something_else_is_refused(picker, points, p
     assert [p.path for p in problems(picker, layer, forms)] == [path]
 
 
-@pytest.mark.parametrize(
-    "layer",
-    ["{peerDiscovery: {pluginRef: mine}}", "{crossReplicaSyncerPluginRef: mine}", "{crossReplicaSyncInterval: 1s}"],
-)
+@pytest.mark.parametrize("layer", ["{peerDiscovery: {pluginRef: mine}}", "{crossReplicaSyncerPluginRef: mine}"])
 def test_e17_what_replicas_share_is_refused_as_not_carried_out(picker_problems, layer):
     (problem,) = picker_problems(LAYER + layer)
     assert (problem.code, problem.place.line) == ("NOT_SUPPORTED", LINE)

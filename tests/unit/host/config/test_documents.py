@@ -139,7 +139,7 @@ def test_number_of_problems_is_bounded(document_problems):
         ("a: !local 1", 1, 4),
     ],
 )
-def test_text_that_is_no_document_is_refused_with_its_place(document_problems, text, line, column):
+def test_c07_text_that_is_no_document_is_refused_with_its_place(document_problems, text, line, column):
     problem = document_problems(text)[0]
     assert (problem.code, problem.place) == ("CONFIG_INVALID", Place("f.yaml", line, column))
 

@@ -109,13 +109,13 @@ def test_e9_profile_without_name_or_with_a_used_one_is_refused(picker_problems):
 @pytest.mark.parametrize(
     "weight", [".nan", "NaN", ".inf", "-.inf", "-1", "-0.001", "1e999", "true", "'1'", "012", "[]"]
 )
-def test_weight_that_is_no_finite_number_from_0_is_refused_with_its_place(picker_problems, weight):
+def test_c21_weight_that_is_no_finite_number_from_0_is_refused_with_its_place(picker_problems, weight):
     (problem,) = picker_problems(PROFILE + f"  - {{pluginRef: s, weight: {weight}}}\n")
     assert (problem.code, problem.place) == ("CONFIG_INVALID", Place("picker.yaml", 7, 28))
 
 
 @pytest.mark.parametrize(("written", "weight"), [("0", 0.0), ("1e3", 1000.0), (".5", 0.5), ("null", None)])
-def test_weight_is_any_finite_number_from_0(picker, written, weight):
+def test_c21_weight_is_any_finite_number_from_0(picker, written, weight):
     assert picker(PROFILE + f"  - {{pluginRef: s, weight: {written}}}\n").profiles[0].plugins[0].weight == weight
 
 
@@ -171,21 +171,56 @@ def test_references_to_misspelt_plugins_are_no_further_problems(picker_problems)
     assert len(picker_problems(text)) == 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "flowControl: {maxBytes: '1024'}",
-        "saturationDetector: {pluginRef: x}",
-        "parser: {pluginRef: x}",
-        "requestHandler: {parsers: [{pluginRef: x}]}",
-        "dataLayer: {peerDiscovery: {pluginRef: x}}",
-        "dataLayer: {crossReplicaSyncerPluginRef: x}",
-        "dataLayer: {crossReplicaSyncInterval: 200ms}",
-    ],
-)
-def test_section_that_this_release_does_not_carry_out_is_refused_as_that(picker_problems, text):
-    (problem,) = picker_problems(text)
-    assert (problem.code, problem.place.line) == ("NOT_SUPPORTED", 3)
+@pytest.mark.parametrize("text", ["{peerDiscovery: {pluginRef: x}}", "{crossReplicaSyncerPluginRef: x}"])
+def test_what_joins_replicas_is_refused_as_not_carried_out_when_it_is_used(picker_problems, text):
+    (problem,) = picker_problems(f"plugins: [{{type: x}}]\ndataLayer: {text}")
+    assert (problem.code, problem.place.line) == ("NOT_SUPPORTED", 4)
+
+
+@pytest.mark.parametrize("text", ["{peerDiscovery: {pluginRef: ''}}", "{crossReplicaSyncerPluginRef: 1}"])
+def test_what_joins_replicas_is_no_more_than_wrong_where_it_is_no_reference(picker_problems, text):
+    assert [p.code for p in picker_problems(f"plugins: [{{type: x}}]\ndataLayer: {text}")] == ["CONFIG_INVALID"]
+
+
+def test_misspelt_reference_is_one_problem(picker_problems):
+    (problem,) = picker_problems("plugins: [{type: x}]\ndataLayer: {discovery: {pluginref: x}}")
+    assert (problem.code, problem.hint) == ("UNKNOWN_FIELD", "did you mean 'pluginRef'?")
+
+
+def test_interval_of_replicas_alone_asks_for_nothing(picker, picker_problems):
+    assert [w.code for w in picker("dataLayer: {crossReplicaSyncInterval: 200ms}").warnings] == ["NO_EFFECT"]
+    (problem,) = picker_problems("dataLayer: {crossReplicaSyncInterval: 200}")
+    assert problem.expected == "a duration such as 60s, 250ms or 1m30s"
+
+
+def test_e15_reference_to_a_detector_that_is_not_there_is_refused(picker_problems):
+    (problem,) = picker_problems("saturationDetector: {pluginRef: x}")
+    assert (problem.code, problem.path) == ("UNDEFINED_REF", "saturationDetector.pluginRef")
+    (problem,) = picker_problems("flowControl: {saturationDetector: {pluginRef: ''}}")
+    assert problem.message == "this entry is missing a 'pluginRef'"
+
+
+def test_ec05_top_level_detector_is_copied_under_flow_control(picker):
+    config = picker("saturationDetector: {pluginRef: utilization-detector}")
+    assert config.flow_control.saturation_detector.ref == "utilization-detector"
+    assert [(w.code, w.place.line) for w in config.warnings] == [("DEPRECATED", 3)]
+
+
+def test_deprecated_places_have_no_effect_beside_those_of_today(picker):
+    config = picker(
+        "plugins: [{type: a}, {type: b}]\nsaturationDetector: {pluginRef: a}\nparser: {pluginRef: a}\n"
+        "flowControl: {saturationDetector: {pluginRef: b}}\nrequestHandler: {parsers: [{pluginRef: b}]}\n"
+    )
+    assert config.flow_control.saturation_detector.ref == "b"
+    assert [entry.ref for entry in config.parsers] == ["b"]
+    assert [w.code for w in config.warnings] == ["DEPRECATED", "DEPRECATED"]
+    assert all("has no effect" in w.message for w in config.warnings)
+
+
+def test_parsers_are_read_in_their_order_whether_declared_or_not(picker):
+    config = picker("requestHandler: {parsers: [{pluginRef: passthrough-parser}, {pluginRef: mine}]}")
+    assert [entry.ref for entry in config.parsers] == ["passthrough-parser", "mine"]
+    assert picker("parser: {pluginRef: openai-parser}").parsers[0].ref == "openai-parser"
 
 
 def test_c08_null_is_an_absent_field(picker):

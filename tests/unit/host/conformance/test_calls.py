@@ -33,6 +33,11 @@ def good(point: str, shape: Shape) -> Value:
         "pick": [[[0]] * shape.requests, []],
         "produce": [{"K.a": numbers, "K.b/request": numbers[: 4 * shape.requests]}, []],
         "profile_handler": ["default"],
+        "screen": [bytes(shape.requests * ((shape.rows + 7) // 8)), []],
+        "admit": [[None, *[["forbidden", "", "no"]] * (shape.requests - 1)], []],
+        "request_headers": [[None, *[{"attributes": {"a": 1}}] * (shape.requests - 1)], []],
+        "saturation": 0.5,
+        "parse": {"model": "m", "prompt": None, "stream": False},
     }
     return results[point]
 
@@ -70,6 +75,22 @@ def test_results_of_the_right_shape_are_taken(point: str, requests: int, rows: i
         ("produce", [[], []]),
         ("profile_handler", "default"),
         ("profile_handler", [3]),
+        ("screen", [b"", []]),
+        ("screen", [b"\0"]),
+        ("admit", [[], []]),
+        ("admit", [["no"], []]),
+        ("admit", [[["teapot", "", ""]], []]),
+        ("admit", [[["forbidden", "No Way", ""]], []]),
+        ("request_headers", [[{"attributes": {"a": [1]}}], []]),
+        ("request_headers", [[{"other": 1}], []]),
+        ("request_headers", [[{"deny": None}], []]),
+        ("saturation", 1),
+        ("saturation", -0.5),
+        ("saturation", float("nan")),
+        ("parse", {}),
+        ("parse", {"model": ""}),
+        ("parse", {"model": "m", "prompt": 3}),
+        ("parse", {"deny": ["forbidden", "", 3]}),
     ],
 )
 def test_results_of_another_shape_are_broken(point: str, result: Value) -> None:
@@ -81,6 +102,13 @@ def test_results_of_another_shape_are_broken(point: str, result: Value) -> None:
 def test_errors_of_single_requests_are_no_break_of_the_protocol() -> None:
     result: Value = [None, bytes(8), [[0, -1, ERROR], [0, 0, ERROR]]]
     probe("score").check(ReplyReceived(1, result), Shape(1, 2))
+
+
+def test_what_raised_in_a_call_that_has_no_errors_of_single_requests_is_no_break() -> None:
+    for point in ("profile_handler", "saturation", "parse"):
+        probe(point).check(ErrorReceived(1, CallError(ErrorCode.PLUGIN_ERROR, "no")), Shape())
+        with pytest.raises(BrokenRuleError):
+            probe(point).check(ErrorReceived(1, CallError(ErrorCode.UNAVAILABLE, "no")), Shape())
 
 
 def test_a_call_that_fails_as_a_whole_or_is_late_is_broken() -> None:
@@ -99,6 +127,10 @@ def test_a_type_that_only_listens_is_probed_by_an_error() -> None:
         silent.check(ReplyReceived(1, None), Shape())
     with pytest.raises(InapplicableError):
         silent.needs_endpoints()
+    with pytest.raises(InapplicableError):
+        silent.needs_view()
+    probe("saturation").needs_view()
+    probe("profile_handler").needs_view()
 
 
 def test_a_type_that_scores_is_preferred() -> None:

@@ -17,7 +17,7 @@ from hotbay.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
 
-RECORDED = Path(__file__).parents[4] / "benchmarks" / "data" / "mooncake-conversation-1000.jsonl"
+RECORDED = Path(__file__).parents[4] / "benchmarks" / "data" / "mooncake-conversation.jsonl"
 
 
 def request(*hash_ids: int, at_ms: int = 0, tokens: int | None = None, output: int = 100) -> TraceRequest:
@@ -106,8 +106,9 @@ def test_as_many_requests_are_taken_as_the_rate_allows():
 
 def test_the_recorded_trace_fits():
     trace = parse_trace(RECORDED.read_text(), file=str(RECORDED))
-    arrivals = plan_replay(trace, seed=0, duration_s=60.0, rate=len(trace) / 60)
+    arrivals = plan_replay(trace, seed=0, duration_s=60.0, rate=1000 / 60)
 
+    assert len(trace) == 12_031
     assert len(arrivals) == 1000
     assert all(0 <= a.at_s <= 60.0 for a in arrivals)
     assert all(

@@ -177,3 +177,37 @@ def test_text_that_is_none_is_named_among_those_that_are() -> None:
     with pytest.raises(InputError) as caught:
         read_call(b"POST", b"/endpoints/cordon", orjson.dumps({"ids": ["a", 7, "b"]}))
     assert caught.value.problems[0].found == "7"
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "argument", "value"),
+    [
+        (b"/explain/abc-1", "explain", "id", "abc-1"),
+        (b"/explain/a%2Fb%2B%3D%40", "explain", "id", "a/b+=@"),
+        (b"/debug/plugins/state/my%20queue", "dump_ref", "ref", "my queue"),
+        (b"/debug/plugins/state/%C3%A9", "dump_ref", "ref", "é"),
+    ],
+)
+def test_ids_and_refs_stand_percent_encoded_at_the_end_of_a_path(target, name, argument, value):
+    route, arguments = read_call(b"GET", target, b"")
+    assert (route.name, arguments.text(argument)) == (name, value)
+
+
+@pytest.mark.parametrize("end", [b"", b"%", b"%FF", b"a%0Ab", b"x" * 257, b"a/b"])
+def test_what_is_no_text_is_at_no_path(end):
+    if end == b"%":
+        assert read_call(b"GET", b"/explain/" + end, b"")[1].text("id") == "%"
+        return
+    with pytest.raises(InputError) as caught:
+        read_call(b"GET", b"/explain/" + end, b"")
+    assert caught.value.code == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(("last", "is_taken"), [(0, False), (1, True), (100, True), (101, False)])
+def test_newest_decisions_are_one_to_a_hundred(last, is_taken):
+    target = b"/explain?last=%d" % last
+    if is_taken:
+        assert read_call(b"GET", target, b"")[1].optional_count("last") == last
+    else:
+        with pytest.raises(InputError):
+            read_call(b"GET", target, b"")

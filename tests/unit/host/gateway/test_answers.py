@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from hotbay.gateway.answers import Answer, Refusal, serialise
+from hotbay.gateway.answers import Answer, Refusal, serialise, typed_refusal
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,13 @@ def test_unknown_status_still_makes_a_status_line():
 def test_reason_of_a_router_cannot_add_a_header():
     answer = Refusal(503, "a\r\nx-evil: 1", "Text.").answer()
     assert b"\r" not in dict(answer.headers)[b"x-hotbay-reason"]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(412, "inference error: PreconditionFailed - no"), (499, "no"), (429, "inference error: ResourceExhausted - no")],
+)
+def test_typed_refusal_has_the_reference_s_words_and_its_reason(status, message):
+    answer = typed_refusal(status, "why", "no").answer()
+    assert orjson.loads(answer.body)["error"]["message"] == message
+    assert dict(answer.headers)[b"x-llm-d-request-dropped-reason"] == dict(answer.headers)[b"x-hotbay-reason"] == b"why"

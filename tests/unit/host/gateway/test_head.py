@@ -170,3 +170,19 @@ def test_scheduler_sees_joined_text_headers_without_routing_ones():
 )
 def test_f11_an_upstream_forges_no_word_of_the_router(name):
     assert b"forged" not in build_response([(name, b"forged"), (b"x-a", b"1")], Framing.CHUNKED)
+
+
+def test_edits_and_destinations_stand_in_both_heads():
+    request = request_head(
+        b"POST", b"/", [(b"x-a", b"1")], authority="h:1", request_id="r", peer="p", via=b"v", body_bytes=0,
+        destinations="h:1,h:2", edits={b"x-b": b"2", b"x-a": None},
+    )  # fmt: skip
+    assert b"x-gateway-destination-endpoint: h:1,h:2\r\n" in request
+    assert b"x-b: 2\r\n" in request
+    assert b"x-a" not in request
+    response = response_head(
+        200, b"OK", [(b"x-a", b"1"), (b"x-c", b"3")], framing=Framing.NONE, length=None, keep_alive=True, http_1_0=False,
+        request_id="r", destination="h:1", via=b"v", edits={b"x-a": b"new"},
+    )  # fmt: skip
+    assert b"x-a: new\r\n" in response
+    assert response.count(b"x-a") == response.count(b"x-c: 3") == 1

@@ -3,7 +3,8 @@
 import orjson
 import pytest
 from hotbay.gateway.answers import Refusal
-from hotbay.gateway.inference import CHAT_PATH, COMPLETIONS_PATH, parse_inference
+from hotbay.gateway.inference import CHAT_PATH, parse_inference
+from hotbay.gateway.parsers.table import ParserTable
 from hotbay.gateway.request_reader import WireRequest
 from hotbay.scheduling.request import InferenceRequest
 from hotbay_sdk.protocol.values import check_value
@@ -15,8 +16,13 @@ def wire(body, headers=()):
     return WireRequest(b"POST", b"/", False, tuple(headers), body, keep_alive=True, has_framing=True)
 
 
+COMPLETIONS_PATH = "/v1/completions"
+TABLE = ParserTable()
+
+
 def parse(value, path=CHAT_PATH, headers=()):
-    return parse_inference(wire(value if isinstance(value, bytes) else orjson.dumps(value), headers), path, "r-1")
+    body = value if isinstance(value, bytes) else orjson.dumps(value)
+    return parse_inference(wire(body, headers), path, "r-1", TABLE.find(path).form)
 
 
 def test_chat_request_has_what_the_router_needs():

@@ -48,3 +48,26 @@ def test_wrong_method_is_405_and_says_what_is_allowed(method, target, allow):
 @given(st.binary(max_size=80))
 def test_no_target_raises(target):
     match_route(b"GET", target)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "headers", "found"),
+    [
+        (b"POST", b"/v1/messages?a=1", (), Match(Route.INFERENCE, b"/v1/messages?a=1", "/v1/messages")),
+        (b"POST", b"*", [(b"x-original-path", b"/x?y")], Match(Route.INFERENCE, b"/x?y", "/x")),
+        (b"GET", b"*", [(b"x-forwarded-path", b"/health")], Match(Route.HEALTH, b"/health", "/health")),
+        (b"POST", b"/a", [(b"x-original-path", b"/b")], Match(Route.INFERENCE, b"/a", "/a")),
+        (b"POST", b"/\xff", (), Match(Route.INFERENCE, b"/\xff", "/ÿ")),
+    ],
+)
+def test_what_is_posted_elsewhere_is_for_a_parser_to_know(method, target, headers, found):
+    assert match_route(method, target, headers) == found
+
+
+@pytest.mark.parametrize(
+    ("method", "target"), [(b"POST", b"/pick/"), (b"POST", b"/pick//done"), (b"POST", b"*"), (b"PUT", b"/v1/x")]
+)
+def test_what_nobody_can_know_is_404(method, target):
+    refusal = match_route(method, target)
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == 404

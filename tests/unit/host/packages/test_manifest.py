@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hotbay.config.type_facts import UNKNOWN, TypeFacts
 from hotbay.errors import PackageError
 from hotbay.packages.manifest import (
     MANIFEST_LIMIT_BYTES,
@@ -269,3 +270,34 @@ def test_data_types_are_left_out_where_there_are_none_and_are_types() -> None:
     assert marked.digest != plain.digest
     with pytest.raises(PackageError, match="data_types names other"):
         parse_manifest(canonical(VALID | {"data_types": ["other"]}))
+
+
+FACTS = {"points": ["score"], "produces_default": ["Key"], "refs": ["a.*.b"], "stability": "beta"}
+
+
+def test_facts_of_types_are_part_of_the_identity_and_absent_ones_are_not_written() -> None:
+    plain = parse_manifest(canonical(VALID))
+    said = parse_manifest(canonical(VALID | {"type_facts": {"sample-scorer": FACTS}}))
+    assert said.digest != plain.digest
+    assert said.facts_of("sample-scorer") == TypeFacts(frozenset({"score"}), "beta", ("a.*.b",), ("Key",))
+    assert plain.facts_of("sample-scorer") == UNKNOWN
+    assert b"type_facts" not in plain.canonical_bytes()
+    assert {plain, said, parse_manifest(plain.canonical_bytes())} == {plain, said}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"other-scorer": FACTS}, "type_facts names other-scorer, which types does not"),
+        ({"sample-scorer": FACTS | {"points": ["Score"]}}, "must be the word of an extension point"),
+        ({"sample-scorer": FACTS | {"refs": [".a"]}}, "must be keys joined by dots"),
+        ({"sample-scorer": FACTS | {"produces_default": ["a b"]}}, "must be the key of shared data"),
+        ({"sample-scorer": FACTS | {"stability": "gold"}}, "type_facts.sample-scorer.stability"),
+        ({"sample-scorer": FACTS | {"points": ["score", "score"]}}, "names something twice"),
+        ({"sample-scorer": {"points": ["score"]}}, "is not in canonical form"),
+    ],
+    ids=["foreign", "point", "path", "key", "stability", "twice", "partial"],
+)
+def test_facts_that_break_a_rule_are_named(facts: dict[str, object], expected: str) -> None:
+    with pytest.raises(PackageError, match=expected):
+        parse_manifest(canonical(VALID | {"type_facts": facts}))

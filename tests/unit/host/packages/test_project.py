@@ -2,7 +2,7 @@
 
 import pytest
 from hotbay.errors import InputError
-from hotbay.packages.manifest import Channel
+from hotbay.packages.manifest import Channel, TypeFactsEntry
 from hotbay.packages.project import PluginProject, parse_project
 
 VALID = """\
@@ -128,3 +128,89 @@ def test_data_types_are_types() -> None:
     with pytest.raises(InputError) as caught:
         parse_project(VALID + 'data_types = ["other"]\n', file="pyproject.toml")
     assert [problem.path for problem in caught.value.problems] == ["tool.hotbay.data_types"]
+
+
+TABLES = """\
+
+[tool.hotbay.types.a-scorer]
+points = ["score", "pre_request"]
+stability = "stable"
+
+[tool.hotbay.types.b-handler]
+points = ["profile_handler"]
+refs = ["deciders.prefill", "plugins.*.pluginRef"]
+produces_default = ["MyKey"]
+
+[tool.hotbay.types.c-source]
+points = ["watch"]
+"""
+TABLED = VALID.replace('types = ["b-scorer", "a-scorer"]\n', "") + TABLES
+
+
+def test_types_in_tables_say_what_they_are() -> None:
+    project = parse_project(TABLED, file="pyproject.toml")
+    assert project.types == ("a-scorer", "b-handler", "c-source")
+    assert project.type_facts == {
+        "a-scorer": TypeFactsEntry(points=("pre_request", "score"), stability="stable"),
+        "b-handler": TypeFactsEntry(
+            points=("profile_handler",), refs=("deciders.prefill", "plugins.*.pluginRef"), produces_default=("MyKey",)
+        ),
+        "c-source": TypeFactsEntry(points=("watch",)),
+    }
+
+
+def test_stability_of_the_package_is_that_of_types_that_say_none() -> None:
+    text = TABLED.replace("[tool.hotbay]\n", '[tool.hotbay]\nstability = "beta"\n')
+    facts = parse_project(text, file="pyproject.toml").type_facts
+    assert [facts[name].stability for name in sorted(facts)] == ["stable", "beta", "beta"]
+    listed = VALID.replace("[tool.hotbay]\n", '[tool.hotbay]\nstability = "alpha"\n')
+    facts = parse_project(listed, file="pyproject.toml").type_facts
+    assert set(facts.items()) == {(name, TypeFactsEntry(stability="alpha")) for name in ("a-scorer", "b-scorer")}
+
+
+def test_types_of_which_nothing_is_said_are_a_list() -> None:
+    text = VALID.replace('types = ["b-scorer", "a-scorer"]\n', "") + "\n[tool.hotbay.types.x]\n"
+    assert (parse_project(text, file="p").types, parse_project(text, file="p").type_facts) == (("x",), {})
+
+
+def test_data_types_are_those_whose_points_are_the_data_layers_unless_written() -> None:
+    assert parse_project(TABLED, file="pyproject.toml").data_types == ("c-source",)
+    text = TABLED.replace("[tool.hotbay]\n", "[tool.hotbay]\ndata_types = []\n")
+    assert parse_project(text, file="pyproject.toml").data_types == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('points = ["watch"]', 'points = ["wach"]', "tool.hotbay.types.c-source.points: is no extension point; did you mean watch?"),
+        ('points = ["watch"]', 'points = "watch"', "tool.hotbay.types.c-source.points: must be a list of texts"),
+        ('points = ["watch"]', 'points = ["watch", "watch"]', "tool.hotbay.types.c-source.points: names something twice"),
+        ('points = ["watch"]', 'point = ["watch"]', "UNKNOWN_FIELD: tool.hotbay.types.c-source.point: unknown key. Did you mean points?"),
+        ('stability = "stable"', 'stability = "gold"', "tool.hotbay.types.a-scorer.stability: no stability"),
+        ('"deciders.prefill"', '"deciders..prefill"', "tool.hotbay.types.b-handler.refs: must be keys joined by dots"),
+        ('"MyKey"', '"My Key"', "tool.hotbay.types.b-handler.produces_default: must be the key of shared data"),
+        ("[tool.hotbay.types.c-source]", "[tool.hotbay.types.C]", "tool.hotbay.types: may hold lower-case letters"),
+    ],
+)  # fmt: skip
+def test_bad_table_of_a_type_is_named_with_its_line(old: str, new: str, expected: str) -> None:
+    (found,) = problems(TABLED.replace(old, new))
+    assert expected in found
+
+
+def test_table_that_is_none_is_refused() -> None:
+    text = VALID.replace('types = ["b-scorer", "a-scorer"]', "types = {x = 1}")
+    assert "tool.hotbay.types.x: must be a table" in problems(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('capabilities = "metric"', "tool.hotbay.capabilities: must be a list of texts"),
+        ('capabilities = ["Metric"]', "tool.hotbay.capabilities: may hold lower-case letters"),
+        ('capabilities = ["metric", "metric"]', "tool.hotbay.capabilities: names something twice"),
+        ("data_types = [1]", "tool.hotbay.data_types: must be a list of texts"),
+    ],
+)
+def test_bad_list_is_named(line: str, expected: str) -> None:
+    (found,) = problems(f"{VALID}{line}\n")
+    assert expected in found

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hotbay.config.picker_config import load_picker_config
 from hotbay.errors import InputError, PluginFault
-from hotbay.rollout.deployment import Deployment, Part, ResolvedRef, Scheduling, resolve
+from hotbay.rollout.deployment import Deployment, Part
+from hotbay.rollout.resolution import Allowance, ResolvedRef, Scheduling, resolve
 from hotbay.rollout.services import TrialPolicies
 from hotbay.rollout.state import Phase
 from hotbay.rollout.verdicts import CanaryPolicy, GuardPolicy, Ruling, ShadowPolicy
@@ -179,15 +180,17 @@ def test_configuration_says_which_refs_the_data_layer_names() -> None:
         """,
         file="picker.yaml",
     )
-    found = resolve(config, TypeIndex.build([("p", ["d", "e", "s"])], {}), {})
+    index = TypeIndex.build([("p", ["d", "e", "s"])], {})
+    found = resolve(config, index, {}, allowance=Allowance(allow_experimental=True))
     assert {ref.name for ref in found.refs if ref.data} == {"find", "metrics-data-source", "read"}
 
 
 def test_package_says_which_refs_see_no_request_before_it_was_ever_ready() -> None:
     text = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{name: e1, type: e}, {name: s1, type: s}]\n"
     config = load_picker_config(text, file="picker.yaml")
-    found = resolve(config, TypeIndex.build([("p", ["e", "s"])], {}, data=[("p", "e"), ("q", "s")]), {})
-    assert {ref.name for ref in found.refs if ref.data} == {"e1"}
+    index = TypeIndex.build([("p", ["e", "s"])], {}, data=[("p", "e"), ("q", "s")])
+    found = resolve(config, index, {}, allowance=Allowance(allow_experimental=True))
+    assert {ref.name for ref in found.refs if ref.data} == {"e1", "metrics-data-source", "core-metrics-extractor"}
 
 
 # -- trials --------------------------------------------------------------------------------------

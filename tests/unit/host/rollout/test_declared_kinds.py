@@ -1,8 +1,9 @@
 """A manifest that says which of its types see no request is held to it; one that says nothing is not."""
 
 import pytest
+from hotbay.config.type_facts import TypeFacts
 from hotbay.errors import PackageError
-from hotbay.packages.manifest import Blob, Manifest, ProtocolRange
+from hotbay.packages.manifest import Blob, Manifest, ProtocolRange, TypeFactsEntry
 from hotbay.rollout.catalog import Catalog
 from hotbay.rollout.declared_kinds import check_data_types, sees_no_request
 from hotbay.store.digests import Digest
@@ -52,3 +53,26 @@ def test_index_knows_them_before_anything_runs() -> None:
     catalog = Catalog()
     catalog.read(apply_changes(WorldView(), [Put(ref)])[0])
     assert catalog.index({}).data == {("p", "b")}
+
+
+def of_points(*points: str, rev: int = 1) -> Manifest:
+    facts = {"a": TypeFactsEntry(points=points, stability="beta")}
+    return manifest().model_copy(update={"type_facts": facts, "rev": rev})
+
+
+def test_points_of_the_manifest_are_those_of_ready() -> None:
+    check_data_types("p#1", of_points("score"), DECLARED)
+    check_data_types("p#1", of_points(), DECLARED)
+    with pytest.raises(PackageError, match="its type a answers score, its manifest says filter, score") as caught:
+        check_data_types("p#1", of_points("score", "filter"), DECLARED)
+    assert caught.value.code == "INVALID_PACKAGE"
+
+
+def test_index_knows_what_the_newest_manifest_says_of_a_type() -> None:
+    made = [of_points("filter", rev=1), of_points("score", rev=2)]
+    refs = [ManifestRef(it.id, it.rev, "any", it.digest, "s", "", it.canonical_bytes(), offered=True) for it in made]
+    catalog = Catalog()
+    catalog.read(apply_changes(WorldView(), [Put(ref) for ref in reversed(refs)])[0])
+    assert catalog.index({}).facts("a") == TypeFacts(frozenset({"score"}), "beta")
+    assert catalog.index({}).facts("b") == TypeFacts()
+    assert catalog.index({}).facts("other") is None

@@ -33,6 +33,7 @@ from hotbay_sdk.protocol import (
     Role,
     ValueRefusedError,
 )
+from hotbay_sdk.protocol.calls import InstanceFacts
 
 TIMEOUT_S = 5.0
 
@@ -40,7 +41,8 @@ TIMEOUT_S = 5.0
 class MemoryClient:
     """The client's interface over two connections in memory.
 
-    `hold` keeps answers back until `release`, `keeps` those of calls with arguments of which it is true.
+    `hold` keeps answers back until `release`, `keeps` those of calls with arguments of which it is true. `told` are the
+    notices that were sent, with `deaf` none is taken.
     """
 
     def __init__(self, dispatcher: Dispatcher, label: str) -> None:
@@ -51,6 +53,8 @@ class MemoryClient:
         self.hold = False
         self.keeps: Callable[[Sequence[object]], bool] = lambda args: False
         self.refuses: HostError | None = None
+        self.deaf: HostError | None = None
+        self.told: list[tuple[int, Sequence[object]]] = []
         self.cancelled: list[int] = []
         self.tamper: Callable[[object], object] | None = None
         self._dispatcher = dispatcher
@@ -98,8 +102,9 @@ class MemoryClient:
             assert isinstance(event, CancelReceived)
 
     def notify(self, method: int, args: Sequence[object], *, epoch: int = 0) -> None:
-        if self.fault is not None:
-            raise self.fault
+        if self.fault is not None or self.deaf is not None:
+            raise self.fault or self.deaf  # type: ignore[misc]  # one of them is there
+        self.told.append((method, args))
         for event in self._plugin.feed(self._host.send_notice(method, args, epoch=epoch)):
             if isinstance(event, NoticeReceived):
                 self._dispatcher.call(event.meta.method, event.args)
@@ -124,7 +129,9 @@ class MemoryClient:
         self._held = [call for call in self._held if call not in calls]
         for call in calls:
             self.arguments.append(call.args)
-            requests = next(a for a in call.args if isinstance(a, list) and len(a) == 5 and isinstance(a[3], dict))
+            requests = next(
+                (a for a in call.args if isinstance(a, list) and len(a) == 5 and isinstance(a[3], dict)), [1]
+            )
             assert isinstance(requests[0], int)
             self.batches.append(requests[0])
             result = self._dispatcher.call(call.meta.method, call.args)
@@ -252,9 +259,10 @@ class Bay:
         assert not result["errors"], result
         for n, (name, type_name, parameters) in enumerate(listed, 1):
             generation.handles[name] = n
-            tokens = result["instances"][str(n)]["block_tokens"]
-            if tokens:
-                generation.block_tokens[name] = tokens
+            facts = InstanceFacts.from_wire(result["instances"][str(n)])
+            generation.facts[name] = facts
+            if facts.block_tokens:
+                generation.block_tokens[name] = facts.block_tokens
             self.refs = [r for r in self.refs if r.name != name]
             self.refs.append(RefPlan(name, type_name, plugin.name, generation, types[type_name], parameters))
         self.clients[plugin.name] = client
@@ -275,6 +283,7 @@ class Bay:
         *entries: str | tuple[str, float],
         profiles: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, BindingOptions] | None = None,
+        detector: str | None = None,
     ) -> Plan:
         """The plan of the refs as they are; entries are refs of the profile `default`, with a weight where given."""
         self._plans += 1
@@ -284,16 +293,17 @@ class Bay:
             made = tuple(
                 ProfileInput(name, tuple(ProfileEntryPlan(ref) for ref in refs)) for name, refs in profiles.items()
             )
-        return compile_plan(self._plans, PlanInput(tuple(self.refs), made, options or {}))
+        return compile_plan(self._plans, PlanInput(tuple(self.refs), made, options or {}, detector))
 
     def publish(
         self,
         *entries: str | tuple[str, float],
         profiles: Mapping[str, Sequence[str]] | None = None,
         options: Mapping[str, BindingOptions] | None = None,
+        detector: str | None = None,
     ) -> None:
         """Compile and publish, see `compile`."""
-        self.router.publish(self.compile(*entries, profiles=profiles, options=options))
+        self.router.publish(self.compile(*entries, profiles=profiles, options=options, detector=detector))
 
     def start(
         self,
@@ -319,6 +329,7 @@ class Bay:
                 body=prompt.encode(),
                 payload=payloads[index] if index < len(payloads) else {"model": "m", "prompt": prompt},
                 avoid=frozenset(map(str, fields.get("avoid", ()))),  # type: ignore[call-overload]  # ids
+                priority=int(str(fields.get("priority", 0))),
             )
             self.requests.append(request)
             self.router.decide(request, partial(self._decided, request, future))

@@ -268,13 +268,13 @@ def test_endpoints_that_are_all_live_are_made_candidates_once_a_snapshot(in_loop
         bay.endpoints(a=IDLE)
         bay.publish()
         await bay.decide()
-        shared = bay.router._all_live
+        shared = bay.router._pool.all_live
         await bay.decide(3)
-        assert bay.router._all_live is shared
+        assert bay.router._pool.all_live is shared
         bay.store.upsert(EndpointMetadata("default/b", "b", "10.0.0.2", 1))
         bay.store.publish(1.0)
         assert set(await bay.names(20)) == {"a", "b"}
-        assert bay.router._all_live is not shared
+        assert bay.router._pool.all_live is not shared
 
     in_loop(body)
 

@@ -378,7 +378,7 @@ def test_what_a_hand_over_held_back_waits_no_longer_for_a_sleeper_than_others(ma
 def test_request_that_finds_no_room_is_decided_without_the_plugin(in_loop: Callable) -> None:
     async def body(bay) -> None:
         woken = asleep(bay)
-        bay.router._held._most = 2
+        bay.router._waking.held._most = 2
         futures = bay.start(3)
         last = await asyncio.wait_for(futures[2], 5)
         assert isinstance(last, Picked)

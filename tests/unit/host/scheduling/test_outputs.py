@@ -11,6 +11,7 @@ from hotbay.datalayer.endpoint import Metrics
 from hotbay.errors import HostError, PluginFault
 from hotbay.rpc.leases import Generation, Origin
 from hotbay.rpc.memfd import SharedArea
+from hotbay.scheduling.explain import CallFacts
 from hotbay.scheduling.outputs import (
     FEATURE,
     LEAST_REGION_BYTES,
@@ -152,6 +153,7 @@ class Call:
     """A call of nothing but scores."""
 
     method = Method.RUN
+    facts = CallFacts(Method.RUN, (), "", "p", "1.0.0", 1)
     columns = ()
     deadline_s = 1.0
     sends_view = False
@@ -218,7 +220,7 @@ class World:
 
     async def begin(self, size_bytes: int) -> tuple[Call, Out] | None:
         call: Any = Call(size_bytes)
-        cycle: Any = SimpleNamespace(ended=False, snapshot=SimpleNamespace(rows=1, epoch=1), answered=[])
+        cycle: Any = SimpleNamespace(ended=False, snapshot=SimpleNamespace(rows=1, epoch=1), answered=[], notes=[])
         cycle.request = SimpleNamespace(size=1)
         views: Any = self
         window = Window(

@@ -9,7 +9,7 @@ from hotbay.datalayer.endpoint import Metrics
 from hotbay.rpc.limits import OPENS_AT_MISSES
 from hotbay.scheduling.arms import AnswerPair, Shadow
 from hotbay.scheduling.decision import Picked, Rejected
-from hotbay_sdk import Context, Endpoint, Filter, Picker, Plugin, ProfileHandler, Request, Scorer
+from hotbay_sdk import Context, Endpoint, Endpoints, Filter, Picker, Plugin, ProfileHandler, Request, Scorer
 
 IDLE = Metrics(waiting=0.0)
 
@@ -107,10 +107,12 @@ def test_types_of_one_process_keep_their_own_counts(in_loop: Callable) -> None:
 
         @plugin.type("by-prompt", reads=["request.prompt"])
         class ByPrompt(ProfileHandler):
-            def pick(self, request: Request, profiles: Sequence[str], results: object) -> list[str]:
+            def pick(
+                self, request: Request, profiles: Sequence[str], results: object, endpoints: Endpoints
+            ) -> list[str]:
                 return [] if results else [str(request.prompt)]
 
-            def process(self, request: Request, results: dict) -> tuple[str, dict]:
+            def process(self, request: Request, results: dict, endpoints: Endpoints) -> tuple[str, dict]:
                 return next(iter(results)), results
 
         client = bay.plugin(plugin, [(d.type, d.type, {}) for d in plugin.declarations])

@@ -4,15 +4,15 @@ import struct
 
 import orjson
 import pytest
-from hotbay.scheduling.request import InferenceRequest
+from hotbay.scheduling.request import AGENT_ATTRIBUTE, DEFAULT_FLOW, PROMPT_BOUNDARY, InferenceRequest
 from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 
-def make(payload, *, model="m", tenant="default"):
+def make(payload, *, model="m", tenant="default", **fields):
     body = orjson.dumps(payload)
-    return InferenceRequest("r", model, "/v1/chat/completions", {}, body, payload, tenant=tenant)
+    return InferenceRequest("r", model, "/v1/chat/completions", {}, body, payload, tenant=tenant, **fields)
 
 
 def completion(prompt, **options):
@@ -38,7 +38,8 @@ def hashes(request, block_tokens):
         ({"prompt": "plain"}, "plain"),
         ({"prompt": ["a", "b"]}, "a\0b"),
         ({"prompt": [1, 22, 3]}, "1 22 3"),
-        ({"prompt": [[1, 2], [3]]}, "[1,2] [3]"),
+        ({"prompt": [[1, 2], [3]]}, "1 2\0003"),
+        ({"prompt": [1.5, None, 2]}, "1.5  2"),
         ({"prompt": []}, ""),
         ({}, ""),
     ],
@@ -101,6 +102,73 @@ def test_tenant_and_model_separate_prompts_without_running_into_each_other():
     assert len(set(sets)) == 4
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"model": "m1"}, {"model": "m2"}),
+        ({"lora": "X"}, {"cache_salt": "X"}),
+        ({"cache_salt": "ab", "lora": "c"}, {"cache_salt": "a", "lora": "bc"}),
+        ({"model": "ab", "lora": "c"}, {"model": "a", "lora": "bc"}),
+        ({"tenant": "t1"}, {"tenant": "t2"}),
+        ({"cache_salt": ""}, {"cache_salt": "\0"}),
+    ],
+    ids=["model", "lora-salt", "salt-lora", "model-lora", "tenant", "no-salt"],
+)
+def test_s34_prompts_of_others_match_in_no_block(one, other):
+    prompt = "x" * 640
+    ones, others = (hashes(completion(prompt, **fields), 16) for fields in (one, other))
+    assert len(ones) == len(others) == 10
+    assert not set(ones) & set(others)
+    assert ones == hashes(completion(prompt, **one), 16)
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(0, 0), (1, 0), (15, 0), (16, 1), (17, 1)])
+@pytest.mark.parametrize("form", ["text", "ids"])
+def test_s35_only_a_whole_block_of_a_prompt_counts(tokens, blocks, form):
+    prompt = "four" * tokens if form == "text" else list(range(1, tokens + 1))
+    request = completion(prompt)
+    assert len(hashes(request, 16)) == blocks
+    assert request.tokens_estimate == tokens
+
+
+def test_ids_are_blocks_of_as_many_tokens_as_texts_are():
+    ids = hashes(completion([1, 2, 3, 2**32 - 1]), 2)
+    assert len(ids) == 2
+    seed = xxh64_intdigest(b"".join(struct.pack("<I", len(part)) + part for part in (b"default", b"m", b"", b"")))
+    assert ids[0] == xxh64_intdigest(struct.pack("<2I", 1, 2), seed)
+
+
+@pytest.mark.parametrize("odd", [[1, -1], [1, 2**32], [1, 1.5], [1, "a"], [[1, "a"], [2]]])
+def test_what_is_no_token_id_counts_by_its_text(odd):
+    request = completion(odd)
+    assert all(isinstance(prompt, str) for prompt in request.prompts[:1])
+    assert len(request.prompt_hashes(1)) % 8 == 0
+
+
+def test_ex03_prompts_are_chains_of_their_own_with_a_boundary_between():
+    several = hashes(completion(["a" * 8, "short", "b" * 8, "a" * 8]), 1)
+    a, b = (hashes(completion(letter * 8), 1) for letter in "ab")
+    short = hashes(completion("short"), 1)
+    assert several == [*a, PROMPT_BOUNDARY, *short, PROMPT_BOUNDARY, *b, PROMPT_BOUNDARY, *a]
+    assert hashes(completion(["a" * 8, "abc", "", "b" * 8]), 1) == [*a, PROMPT_BOUNDARY, *b]
+    assert hashes(completion(["abc", "a" * 8, ""]), 1) == a
+
+
+def test_flow_is_the_headers_the_attributes_or_the_default():
+    assert make({}).flow_id == DEFAULT_FLOW
+    agent = make({}, attributes={AGENT_ATTRIBUTE: "agent"})
+    assert agent.flow_id == "agent"
+    assert make({}, fairness_id="team", attributes=agent.attributes).flow_id == "team"
+
+
+def test_what_is_large_can_be_let_go_of():
+    request = make({"prompt": "x" * 640}, cache_salt="s")
+    request.prompt_hashes(16)
+    request.let_go_of_body()
+    assert (request.body, request.payload, request.prompt_text()) == (b"", {}, "")
+    assert (request.id, request.size > 640, request.cache_salt) == ("r", True, "s")
+
+
 def test_target_model_counts_not_the_name_the_client_used():
     request = completion("x" * 64)
     rewritten = InferenceRequest("r", "m", "/", {}, b"", {"prompt": "x" * 64}, target_model="other")
@@ -129,3 +197,9 @@ def test_defaults():
         "",
     )
     assert (request.stream, request.tenant) == (False, "default")
+
+
+def test_prompt_that_no_encoder_takes_is_nobody_s_prefix():
+    deep = orjson.loads(b"[" * 300 + b"]" * 300)
+    request = InferenceRequest("r", "m", "/", {}, b"", {"prompt": {"a": deep}})
+    assert (request.prompt_text(), request.prompt_hashes(1)) == ("", b"")

@@ -18,6 +18,7 @@ from hotbay_sdk import (
     Endpoint,
     Endpoints,
     Filter,
+    PickedTargets,
     Picker,
     Plugin,
     PreRequest,
@@ -67,7 +68,7 @@ class Version:
                 version.note(request, "filter")
                 return endpoint.id in version.kept
 
-        @made.type("scorer", reads=reads, consumes=["Made.number"])
+        @made.type("scorer", reads=reads, optional=["Made.number"])
         class Scores(Scorer):
             def score_batch(self, requests: Sequence[Request], endpoints: Endpoints) -> list[list[float]]:
                 numbers = endpoints.data("Made.number")
@@ -90,18 +91,20 @@ class Version:
 
         @made.type("handler", reads=["request.id"])
         class Handles(ProfileHandler):
-            def pick(self, request: Request, profiles: Sequence[str], results: Mapping) -> Sequence[str]:
+            def pick(
+                self, request: Request, profiles: Sequence[str], results: Mapping, endpoints: Endpoints
+            ) -> Sequence[str]:
                 version.note(request, "handler")
                 return [] if results else list(profiles)
 
-            def process(self, request: Request, results: Mapping) -> tuple[str, Mapping]:
+            def process(self, request: Request, results: Mapping, endpoints: Endpoints) -> tuple[str, Mapping]:
                 version.note(request, "handler")
                 return next(iter(results)), results
 
         @made.type("learner", reads=reads)
         class Learns(PreRequest):
-            def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> None:
-                version.told.append((request.id, targets[0]))
+            def pre_request(self, request: Request, picked: PickedTargets, endpoints: Endpoints) -> None:
+                version.told.append((request.id, picked.targets[0]))
 
         return made
 

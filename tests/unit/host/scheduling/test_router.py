@@ -15,6 +15,7 @@ from hotbay_sdk import (
     Endpoint,
     Endpoints,
     Filter,
+    PickedTargets,
     Picker,
     Plugin,
     PreRequest,
@@ -428,10 +429,12 @@ def test_profile_handler_chooses_and_a_dead_one_falls_back(in_loop: Callable) ->
 
     @plugin.type("header-handler", reads=["request.headers[profile]"])
     class HeaderHandler(ProfileHandler):
-        def pick(self, request: Request, profiles: Sequence[str], results: object) -> Sequence[str]:
+        def pick(
+            self, request: Request, profiles: Sequence[str], results: object, endpoints: Endpoints
+        ) -> Sequence[str]:
             return [] if results else [request.header("profile") or "x"]
 
-        def process(self, request: Request, results: dict) -> tuple[str, dict]:
+        def process(self, request: Request, results: dict, endpoints: Endpoints) -> tuple[str, dict]:
             return next(iter(results)), results
 
     async def body(bay) -> None:
@@ -485,8 +488,8 @@ def test_learners_are_told_of_picks_together(in_loop: Callable) -> None:
 
     @plugin.type("learner", reads=["request.id"])
     class Learner(PreRequest):
-        def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> None:
-            told.append((request.id, list(targets)))
+        def pre_request(self, request: Request, picked: PickedTargets, endpoints: Endpoints) -> None:
+            told.append((request.id, list(picked.targets)))
 
     async def body(bay) -> None:
         bay.endpoints(a=IDLE)
@@ -506,8 +509,8 @@ def test_learners_are_told_where_a_request_is_sent_and_nothing_of_a_pick_that_is
 
     @plugin.type("learner", reads=["request.id", "request.prompt"])
     class Learner(PreRequest):
-        def pre_request(self, request: Request, targets: Sequence[str], endpoints: Endpoints) -> None:
-            told.append((request.id, [*targets, request.prompt, *endpoints.ids]))
+        def pre_request(self, request: Request, picked: PickedTargets, endpoints: Endpoints) -> None:
+            told.append((request.id, [*picked.targets, request.prompt, *endpoints.ids]))
 
     async def body(bay) -> None:
         bay.endpoints(a=IDLE, b=IDLE)

@@ -21,7 +21,7 @@ from hotbay_sdk._columns import Columns
 from hotbay_sdk._context import Context
 from hotbay_sdk._errors import CallFailedError
 from hotbay_sdk._instances import Instance
-from hotbay_sdk.protocol.calls import SIDE_TABLES, UNKNOWN_CODE
+from hotbay_sdk.protocol.calls import SIDE_TABLES, UNKNOWN_CODE, InstanceFacts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +51,8 @@ def expected(snapshot: Snapshot, name: str) -> list[object]:
             found.append(dict(metadata.labels))
         elif name == "endpoint.role":
             found.append(metadata.labels.get("llm-d.ai/role", ""))
+        elif name == "endpoint.address":
+            found.append(metadata.authority)
         else:
             value = getattr(facts, name.removeprefix("endpoint."))
             found.append(value if value is None or isinstance(value, str) else dict(value))
@@ -69,7 +71,7 @@ def reader(reads: tuple[str, ...]) -> Instance:
     (declared,) = plugin.declarations
     spec = plugin._find(declared.type)
     assert spec is not None
-    return Instance(spec, Context("ref", declared.type), None, None)
+    return Instance(spec, Context("ref", declared.type), None, InstanceFacts())
 
 
 READERS = {reads: reader(reads) for reads in READS}

@@ -182,10 +182,12 @@ def test_calls_of_two_profiles_that_arrive_mixed_go_in_two_batches(in_loop: Call
 
     @plugin.type("by-id", reads=["request.id"])
     class ById(ProfileHandler):
-        def pick(self, request: Request, profiles: Sequence[str], results: object) -> Sequence[str]:
+        def pick(
+            self, request: Request, profiles: Sequence[str], results: object, endpoints: Endpoints
+        ) -> Sequence[str]:
             return [] if results else ["xy"[int(request.id[1:]) % 2]]
 
-        def process(self, request: Request, results: dict) -> tuple[str, dict]:
+        def process(self, request: Request, results: dict, endpoints: Endpoints) -> tuple[str, dict]:
             return next(iter(results)), results
 
     async def body(bay) -> None:
@@ -228,10 +230,12 @@ def test_handler_in_a_scorers_process_does_not_make_the_host_forget_to_send_ids(
 
     @plugin.type("first")
     class First(ProfileHandler):
-        def pick(self, request: Request, profiles: Sequence[str], results: object) -> Sequence[str]:
+        def pick(
+            self, request: Request, profiles: Sequence[str], results: object, endpoints: Endpoints
+        ) -> Sequence[str]:
             return [] if results else ["default"]
 
-        def process(self, request: Request, results: dict) -> tuple[str, dict]:
+        def process(self, request: Request, results: dict, endpoints: Endpoints) -> tuple[str, dict]:
             return "default", results
 
     async def body(bay) -> None:
@@ -456,10 +460,12 @@ def test_handler_that_failed_is_counted_once_and_not_asked_again(in_loop: Callab
 
     @plugin.type("h")
     class Handler(ProfileHandler):
-        def pick(self, request: Request, profiles: Sequence[str], results: object) -> Sequence[str]:
+        def pick(
+            self, request: Request, profiles: Sequence[str], results: object, endpoints: Endpoints
+        ) -> Sequence[str]:
             raise ValueError("no")
 
-        def process(self, request: Request, results: dict) -> tuple[str, dict]:
+        def process(self, request: Request, results: dict, endpoints: Endpoints) -> tuple[str, dict]:
             return next(iter(results)), results
 
     async def body(bay) -> None:

@@ -8,8 +8,9 @@ import anyio
 import pytest
 from hotbay.packages.manifest import Blob, Manifest, ProtocolRange
 from hotbay.rollout.catalog import Catalog
-from hotbay.rollout.deployment import Deployment, ResolvedRef, Scheduling
+from hotbay.rollout.deployment import Deployment
 from hotbay.rollout.facts import PluginSettings
+from hotbay.rollout.resolution import ResolvedRef, Scheduling
 from hotbay.rollout.services import Services
 from hotbay.rollout.state import Facts
 from hotbay.rollout.supervisor import Supervisor

@@ -21,6 +21,7 @@ from hotbay_sdk.protocol import (
 from hotbay_sdk.protocol.frames import MAX_FRAME_BYTES
 from hotbay_sdk.protocol.handshake import (
     ATTRIBUTE_KINDS,
+    DRAINED,
     MAX_ATTRIBUTE_CHARS,
     MAX_ATTRIBUTES,
     MAX_INTERVAL_MS,
@@ -59,6 +60,10 @@ declarations = st.builds(
     state_versions,
     st.booleans(),
     data_declarations,
+    names,
+    st.sampled_from(DRAINED),
+    names,
+    st.booleans(),
 )
 messages = st.one_of(
     st.builds(Armed, texts, names),
@@ -190,7 +195,8 @@ def test_every_method_has_a_deadline_and_limits_that_a_frame_can_carry() -> None
     for spec in METHODS.values():
         assert spec.deadline_ms > 0
         assert 0 < spec.request_bytes <= MAX_FRAME_BYTES
-        assert (spec.reply_bytes == 0) is spec.one_way
+        assert (spec.reply_bytes > 0) is spec.answered
+        assert spec.answered or spec.one_way
         assert spec.reply_bytes <= MAX_FRAME_BYTES
 
 

@@ -48,7 +48,17 @@ def test_every_table_says_what_is_known_of_each_row() -> None:
         "endpoint.waiting_models": [None, None, []],
         "endpoint.model": [None, None, "m"],
         "endpoint.engine": [None, None, "vllm"],
+        "endpoint.address": ["10.0.0.1:8000", None, "10.0.0.1:8000"],
     }
+
+
+def test_an_address_that_changes_is_told_and_one_of_six_stands_in_brackets() -> None:
+    store = store_of(endpoint("a"), endpoint("b"))
+    before = store.snapshot.tables
+    store.upsert(EndpointMetadata("default/b", "b", "::1", 8001))
+    after = store.publish(1.0).tables
+    assert after.version == before.version + 1
+    assert rows(after, "endpoint.address") == ["10.0.0.1:8000", "[::1]:8001"]
 
 
 def test_equal_values_stand_in_a_table_once() -> None:
