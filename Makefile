@@ -34,7 +34,7 @@ $(WHEELS): $(ENVIRONMENT) $(call sources,sdk)
 
 # First-party plugins in the form in which anybody's are delivered; digests of packages are never committed. The revision
 # is the time of the newest source, counted from 2025: it grows with every edit, and equal sources give equal packages.
-$(PACKAGES): $(WHEELS) $(call sources,plugins) $(call sources,host/hotbay/packages)
+$(PACKAGES): $(WHEELS) $(call sources,plugins) $(call sources,sdk) $(call sources,host/hotbay/packages)
 	@rm -rf $(@D).new
 	@mkdir -p $(@D).new
 	@set -e; rev=$$(($$(stat -c %Y $(filter-out $(WHEELS),$^) | sort -n | tail -n 1) - 1735689600)); \

@@ -135,14 +135,12 @@ class Instances:
         `settled` is called when the table was replaced: after it, no call can still see the old one.
         """
         dropped = {self.number_of(handle) for handle in drop}
+        wanted = [self._entry(entry) for entry in create]
         made: dict[int, Instance] = {}
         self._making = made
         broken: list[Instance] = []
         errors: list[object] = []
-        for entry in create:
-            if not isinstance(entry, dict):
-                raise refused("an entry of create is a map")
-            number = self.number_of(entry.get("handle"))
+        for number, entry in wanted:
             try:
                 if number in made or (number in self._table and number not in dropped):
                     raise ConfigureRefusedError("", f"handle {number} is already in use")
@@ -164,6 +162,14 @@ class Instances:
             result["state"] = state
         return result, [*broken, *(old[n] for n in sorted(dropped) if n in old)]
 
+    def _entry(self, entry: object) -> tuple[int, Mapping[str, object]]:
+        """An entry of `create`, with its number: what has another form refuses the call before anything is made."""
+        if not isinstance(entry, dict):
+            raise refused("an entry of create is a map")
+        if not isinstance(entry.get("type"), str) or not isinstance(entry.get("name"), str):
+            raise refused("an entry of create has a name and a type")
+        return self.number_of(entry.get("handle")), entry
+
     def clear(self) -> list[Instance]:
         """Drop every instance; return them to be closed."""
         old, self._table = self._table, {}
@@ -183,9 +189,9 @@ class Instances:
         return instance
 
     def _make(self, entry: Mapping[str, object]) -> Instance:
-        type_name, name = entry.get("type"), entry.get("name")
-        if not isinstance(type_name, str) or not isinstance(name, str):
-            raise refused("an entry of create has a name and a type")
+        type_name, name = entry["type"], entry["name"]
+        assert isinstance(type_name, str), "checked before anything was made"
+        assert isinstance(name, str), "checked before anything was made"
         spec = self.plugin._find(type_name)
         if spec is None:
             known = [d.type for d in self.plugin.declarations]

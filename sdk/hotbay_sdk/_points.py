@@ -150,12 +150,17 @@ class ProfileHandler(_Instance):
 
     def process(
         self, request: Request, results: ProfileResults, endpoints: Endpoints
-    ) -> tuple[str, ProfileResults] | Awaitable[tuple[str, ProfileResults]]:
+    ) -> tuple[str, ProfileResults] | Awaitable[tuple[str, ProfileResults] | None] | None:
         """Merge the results.
 
         Returns:
             The primary profile's name and the results to go on with: names of profiles that ran, among them the primary
             one, and ids of endpoints, best first. What goes on is what is returned: endpoints may be left out, or ordered anew.
+            None where they are not enough to serve the request: it is refused as the profiles without a result say (429 or
+            503), and with 503 where every one has a result.
+
+        Raising, or being late (50 ms), is a fault, and counts against the type. With every profile's result there, the request
+        goes on with that of the first one; where a profile has none, it is refused as that one says.
         """
         raise UndefinedError
 

@@ -12,7 +12,7 @@ from hotbay_sdk.protocol.calls import (
     column_name,
     wildcard_of,
 )
-from hotbay_sdk.protocol.verdicts import is_header_name
+from hotbay_sdk.protocol.verdicts import RESERVED_HEADERS, is_header_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,4 +99,6 @@ def _headers(made: object, attribute: str, spec: PluginType) -> tuple[str, ...]:
     for name in names:
         if not is_header_name(name):
             raise ValueError(f"the attribute {attribute} lists {name!r}, expected the name of a header in lower case")
+        if name in RESERVED_HEADERS:
+            raise ValueError(f"the attribute {attribute} lists {name!r}, which only the host sets: leave it out")
     return names

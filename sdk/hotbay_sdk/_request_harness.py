@@ -106,9 +106,10 @@ class RequestHarness(ABC):
     def parse(
         self, name: str, path: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
     ) -> ParsedRequest | Denial:
-        """What a parser makes of a request. Of `headers`, those cross that the type reads."""
+        """What a parser makes of a request. Of `headers`, those cross that the type reads, by names in lower case."""
         reads = self._instance_of(name).scope.reads
-        sent = {header: value for header, value in headers.items() if f"request.headers[{header}]" in reads}
+        lowered = {header.lower(): value for header, value in headers.items()}
+        sent = {header: value for header, value in lowered.items() if f"request.headers[{header}]" in reads}
         found = self._call(Method.PARSE, [self._handle_of(name), path, sent, body])
         assert isinstance(found, dict)
         denied = _denial(found.get("deny"))
@@ -149,9 +150,11 @@ class RequestHarness(ABC):
         endpoints: EndpointFigures = NO_ENDPOINTS,
         *,
         data: DataFigures | None = None,
-    ) -> tuple[str, dict[str, Value]]:
-        """The primary profile and the merged results."""
+    ) -> tuple[str, dict[str, Value]] | None:
+        """The primary profile and the merged results; None where the handler finds nothing to go on with."""
         found = self._call(Method.PROFILE_PROCESS, [*self._one(name, endpoints, request, data), dict(results)])
+        if found is None:
+            return None
         assert isinstance(found, dict)
         primary, merged = found["primary"], found["results"]
         assert isinstance(primary, str)

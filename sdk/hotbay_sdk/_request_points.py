@@ -37,7 +37,8 @@ class ParsedRequest(NamedTuple):
 
     `model`: not empty. `prompt`: the prompt as one text, None where there is none. `messages`: chat messages, as the client sent
     them. `stream`: the answer comes in pieces. `max_tokens`: most tokens of the answer, None where it is not said.
-    `skip_response`: nobody is told of the response's body.
+    `skip_response`: nobody is told of the response's body. All of it is at most 1 MiB and 16 KiB; bodies may be longer: for one
+    that is, leave `prompt` and `messages` None, or a part of them.
     """
 
     model: str
@@ -63,7 +64,8 @@ class Parser(_Instance):
             headers: those that the type reads (`request.headers[NAME]`) and the request has, by names in lower case.
             body: all of it.
 
-        Raising, or being late (1 s), denies the request as `internal`.
+        Raising, being late (1 s), or returning more than 1 MiB and 16 KiB in all (prompt and messages above all) refuses the
+        request with 503 `plugin-unavailable`. Raise for a fault of yours; a body that is wrong is a `Denial("bad-request")`.
         """
         raise UndefinedError
 
@@ -108,7 +110,7 @@ class Admitter(_Instance):
     def admit(self, request: Request, endpoints: Endpoints) -> Denial | Awaitable[Denial | None] | None:
         """Return why the request is denied, or None to admit it.
 
-        Raising, or being late (100 ms), denies it as `internal` unless the operator says otherwise.
+        Raising, or being late (100 ms), refuses it with 503 `plugin-unavailable` unless the operator says otherwise.
         """
         raise UndefinedError
 

@@ -172,10 +172,12 @@ def names(result: object, what: str) -> list[str]:
     return found
 
 
-def processed(result: object) -> dict[str, object]:
-    """{primary, results} from what `process` returned."""
+def processed(result: object) -> dict[str, object] | None:
+    """{primary, results} from what `process` returned; None, there is nothing to go on with."""
+    if result is None:
+        return None
     if not isinstance(result, tuple) or len(result) != 2:
-        raise BadResultError(f"process returned a {type(result).__name__}, expected (primary, results)")
+        raise BadResultError(f"process returned a {type(result).__name__}, expected (primary, results) or None")
     primary, results = result
     if type(primary) is not str or not isinstance(results, dict):
         raise BadResultError(

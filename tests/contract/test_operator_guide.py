@@ -31,7 +31,7 @@ from pydantic import BaseModel
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GUIDE = (DOCS / "operator-guide.md").read_text()
-OF_AUTHORS = {"call", "conformance", "demo", "deps", "new", "pack", "publish", "run", "config", "sim", "version"}
+OF_AUTHORS = {"call", "conformance", "demo", "deps", "dev", "new", "pack", "publish", "run", "config", "sim", "version"}
 # Tools of authors, with codes of their own; the demo; the simulator; and the gateway's answers to clients.
 NO_OPERATORS = ("authoring", "conformance", "demo", "gateway", "sim")
 SOURCES = [name for name, form in BUILTIN_FORMS.items() if Point.SOURCE in form.points]

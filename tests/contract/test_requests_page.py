@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from hotbay.config.picker_config import load_picker_config
-from hotbay.gateway.head import DESTINATION
+from hotbay.gateway.head import DESTINATION, HOP_BY_HOP
 from hotbay.gateway.header_edits import is_refused
 from hotbay.gateway.inference import parse_inference
 from hotbay.gateway.parsers.form import ModelName
@@ -14,6 +14,7 @@ from hotbay.gateway.usage import TAIL_BYTES
 from hotbay.models.documents import read_models
 from hotbay.observe.metrics import Metrics
 from hotbay.scheduling.registry import BUILTIN_PARSERS as REGISTERED
+from hotbay_sdk.protocol.verdicts import RESERVED_HEADERS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "requests.md").read_text()
 
@@ -67,6 +68,10 @@ def test_refused_headers_are_those_of_the_page():
     assert len(names) == 12
     assert all(is_refused(name.encode()) for name in [*names, "connection", "te", "upgrade", DESTINATION.decode()])
     assert not is_refused(b"x-prefiller-host-port")
+    assert all(is_refused(name.encode()) for name in RESERVED_HEADERS)
+    assert {*names, DESTINATION.decode(), *(name.decode() for name in HOP_BY_HOP)} <= RESERVED_HEADERS, (
+        "told at configure"
+    )
 
 
 def test_metrics_and_bounds_are_those_of_the_page():
@@ -93,6 +98,7 @@ def test_codes_of_bodies_are_those_that_are_answered():
         code("/v1/embeddings", b'{"model":"m"}'),
         code("/v1/completions", b'{"model":"m","prompt":%b}' % (b"[" * 17 + b"]" * 17)),
         code("/v1/completions", b"[" * (1 << 19)),
+        code("/v1/completions", b'{"model":"m","prompt":[%b]}' % b",".join([b'""'] * 4097)),
     }
     told = re.search(r"code that says why:(.*?)\n$", section("Who reads the body"), re.DOTALL)
     assert told is not None

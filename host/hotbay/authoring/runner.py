@@ -202,7 +202,7 @@ class Target:
                 args = [self._handle_of, one.view(), one.request_columns(), results]
                 merged = await self._ask(Method.PROFILE_PROCESS, args)
                 primary = merged.get("primary") if isinstance(merged, dict) else None
-                return [*results, f"primary: {primary!r}"]
+                return [*results, f"primary: {primary!r}" if merged is not None else "nothing to go on with"]
             results |= {str(name): [*one.members] for name in named}
         raise PluginFault("BAD_RESULT", f"names profiles without end: {', '.join(results)[:200]}")
 

@@ -340,12 +340,10 @@ class $cls(ProfileHandler):
         """Name the profiles that have not run."""
         return [name for name in profiles if name not in results]
 
-    def process(self, request: Request, results: Results, endpoints: Endpoints) -> tuple[str, Results]:
-        """The first profile with a result is the primary one."""
+    def process(self, request: Request, results: Results, endpoints: Endpoints) -> tuple[str, Results] | None:
+        """The first profile with a result is the primary one; None where there is none: the filters say why."""
         found = {name: ids for name, ids in results.items() if ids}
-        if not found:
-            raise LookupError("no profile found an endpoint")
-        return next(iter(found)), found
+        return (next(iter(found)), found) if found else None
 ''',
     tests="""\
 
@@ -361,6 +359,7 @@ def test_the_first_profile_with_a_result_is_primary() -> None:
     with PluginHarness(plugin) as harness:
         harness.configure("mine", "$type")
         assert harness.profile_process("mine", {"a": None, "b": ["default/x"]}) == ("b", {"b": ["default/x"]})
+        assert harness.profile_process("mine", {"a": None}) is None
 """,
     does="Runs every profile once and goes on with the first that found an endpoint.",
     reads="The results of the profiles.",

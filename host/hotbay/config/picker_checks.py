@@ -26,9 +26,9 @@ from hotbay.config.type_facts import (
 from hotbay.config.wording import Path, nearest, path_text, quoted
 from hotbay.errors import Place, Problem
 
-__all__ = ["Checked", "check_picker"]
+__all__ = ["ALLOW_EXPERIMENTAL", "Checked", "check_picker"]
 
-_ALLOW: Final = (
+ALLOW_EXPERIMENTAL: Final = (
     "write `scheduling: {allow_experimental: true}` in the HostConfig, or run with --allow-experimental-plugins"
 )
 
@@ -180,7 +180,7 @@ class _Checks:
             said = "is alpha" if facts.stability is not None else "does not say how stable it is, which counts as alpha"
             made = "" if entry.place is not None else " (made by itself)"
             message = f"plugin {quoted(entry.name)}{made}: the type {quoted(entry.type)} {said}"
-            yield _at(entry, message, hint=_ALLOW)
+            yield _at(entry, message, hint=ALLOW_EXPERIMENTAL)
 
     def remarks(self) -> Iterator[Problem]:
         """What is accepted and does nothing."""

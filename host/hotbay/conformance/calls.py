@@ -32,6 +32,8 @@ UNKNOWN_METHOD: Final = 255
 ERROR_BYTES: Final = 16 * 1024
 """What the errors of a reply may add to it."""
 PROFILE: Final = "default"
+PROFILES: Final = ("decode", PROFILE)
+"""Names of profiles that handlers are given: of two that are usual, for a handler may be made for either."""
 PATH: Final = "/v1/chat/completions"
 BODY: Final = b'{"model": "model", "messages": [{"role": "user", "content": "hello"}]}'
 
@@ -177,7 +179,7 @@ class Probe:
             path = self.declaration.claims[0] if self.declaration.claims else PATH
             return [self.handle, path, {}, BODY]
         rest: dict[str, list[Value]] = {
-            "profile_handler": [self.handle, view, requests, [PROFILE], {}],
+            "profile_handler": [self.handle, view, requests, [*PROFILES], {}],
             "request_headers": [self.handle, requests],
             "saturation": [self.handle, view],
         }

@@ -10,7 +10,7 @@ from typing import Final
 from hotbay_sdk.protocol import ErrorCode, ErrorReceived, Method, ReplyReceived, TypeDeclaration, Value
 from hotbay_sdk.protocol.calls import ANY_COLUMN, InstanceFacts, column_name, wildcard_of
 from hotbay_sdk.protocol.messages import METHODS
-from hotbay_sdk.protocol.verdicts import CAUSES, is_header_name, read_edits
+from hotbay_sdk.protocol.verdicts import CAUSES, RESERVED_HEADERS, is_header_name, read_edits
 
 from hotbay.conformance.calls import PROFILE, Probe, Shape
 from hotbay.conformance.verdict import BrokenRuleError, expect, well_formed
@@ -165,5 +165,9 @@ def unfit_facts(declaration: TypeDeclaration, facts: InstanceFacts) -> str:
     headers = (*facts.request_headers, *facts.response_headers)
     if headers and "pre_request" not in declaration.points:
         return "sets headers, and does not answer pre_request"
-    wrong = [name for name in headers if not is_header_name(name)]
-    return f"sets the header {wrong[0][:80]!r}, which is no name in lower case" if wrong else ""
+    for name in headers:
+        if name in RESERVED_HEADERS:
+            return f"sets the header {name!r}, which only the host sets"
+        if not is_header_name(name):
+            return f"sets the header {name[:80]!r}, which is no name in lower case"
+    return ""

@@ -4,7 +4,7 @@ from typing import Final
 
 from hotbay_sdk.protocol import ErrorCode, ErrorReceived, Method, Value
 
-from hotbay.conformance.calls import GENERATION, PROFILE, Shape
+from hotbay.conformance.calls import GENERATION, PROFILES, Shape
 from hotbay.conformance.link import Answer
 from hotbay.conformance.peer import LONG_US, Conversation, reply
 from hotbay.conformance.request_calls import TOLD_POINTS, RequestProbe, misfit, unfit_facts
@@ -54,20 +54,31 @@ async def profiles_are_merged(stage: Stage) -> None:
     probes = [probe for probe in await talk.request_probes() if probe.point == "profile_handler"]
     if not probes:
         raise InapplicableError("no type of this package is a profile handler")
+    looked_at = 0
     for probe in probes:
         args = probe.arguments(Shape(), talk.epoch())[:3]
-        results: dict[str, Value] = {PROFILE: ["default/0"]}
+        results: dict[str, Value] = {name: ["default/0"] for name in PROFILES}
         link = talk.peer.calls
         stream, frame = link.connection.start_call(Method.PROFILE_PROCESS, [*args, results], deadline_us=LONG_US)
         await link.write(frame)
         answer = await link.answer(stream)
         if isinstance(answer, ErrorReceived) and answer.error.code is ErrorCode.PLUGIN_ERROR:
             continue
+        looked_at += 1
         merged = reply(answer, f"profile_process of {probe.declaration.type}")
+        if merged is None:
+            continue
         found = merged.get("results") if isinstance(merged, dict) else None
         primary = merged.get("primary") if isinstance(merged, dict) else None
         good = isinstance(found, dict) and isinstance(primary, str) and isinstance(found.get(primary), list)
-        expect(good, f"profile_process of {probe.declaration.type}: no {{primary, results}} whose primary has a result")
+        expect(
+            good,
+            f"profile_process of {probe.declaration.type}: neither nil nor {{primary, results}} whose primary has a result",
+        )
+    if not looked_at:
+        raise InapplicableError(
+            f"every profile handler of this package raised at the results of {' and '.join(PROFILES)}"
+        )
 
 
 async def what_is_told_is_not_answered(stage: Stage) -> None:

@@ -5,6 +5,7 @@ It names model servers, so that a host answers it only where its operator allows
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -14,6 +15,8 @@ from hotbay.scheduling.explained import Explained, ProfileRun, Step
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["EXPLAIN", "MAX_BYTES", "Explain", "explain_header", "header_of", "nothing"]
+
+logger = logging.getLogger(__name__)
 
 EXPLAIN: Final = "x-hotbay-explain"
 MAX_BYTES: Final = 4096
@@ -35,18 +38,29 @@ def nothing(_request: InferenceRequest, _decision: Picked | Rejected) -> Mapping
 
 
 def header_of(find: Callable[[str], Explained | None], is_allowed: Callable[[], bool]) -> Explain:
-    """What adds the header where it is asked for and allowed. `find` gives the latest decision for a request id."""
+    """What adds the header where it is asked for and allowed. `find` gives the latest decision for a request id.
+
+    Never raises: a decision that cannot be told is answered without the header.
+    """
 
     def explain(request: InferenceRequest, decision: Picked | Rejected) -> Mapping[bytes, bytes]:
         if request.headers.get(EXPLAIN) != _WANTED or not is_allowed():
             return _NONE
-        told = find(request.id)
-        # Ids are the clients' own: another's decision under the same one is none of this client's business.
-        if told is None or told.decision is not decision:
-            return {EXPLAIN.encode(): b'{"error":"not kept"}'}
-        return {EXPLAIN.encode(): explain_header(told)}
+        try:
+            return {EXPLAIN.encode(): _told(find(request.id), decision)}
+        except Exception:
+            # Named boundary: it is read out of answers as plugins gave them, and the client waits for its own.
+            logger.exception("decision_not_explained")
+            return _NONE
 
     return explain
+
+
+def _told(told: Explained | None, decision: Picked | Rejected) -> bytes:
+    # Ids are the clients' own: another's decision under the same one is none of this client's business.
+    if told is None or told.decision is not decision:
+        return b'{"error":"not kept"}'
+    return explain_header(told)
 
 
 def explain_header(told: Explained) -> bytes:

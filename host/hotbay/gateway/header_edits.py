@@ -7,29 +7,14 @@ own requests: a plugin that could set them could make a request another one. A r
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hotbay_sdk.protocol.verdicts import is_header_name, is_header_value
-
-from hotbay.gateway.head import DESTINATION, HOP_BY_HOP
+from hotbay_sdk.protocol.verdicts import RESERVED_HEADERS, is_header_name, is_header_value
 
 __all__ = ["Refused", "header_edits", "is_refused"]
 
 Refused = Callable[[str], None]
 """Told of each refused edit, with why: `name` or `value`."""
 
-_REFUSED: Final = HOP_BY_HOP | {
-    b"authorization",
-    b"content-encoding",
-    b"content-length",
-    b"cookie",
-    b"expect",
-    b"host",
-    b"http2-settings",
-    b"set-cookie",
-    b"via",
-    b"x-forwarded-for",
-    b"x-request-id",
-    DESTINATION,
-}
+_REFUSED: Final = frozenset(name.encode() for name in RESERVED_HEADERS)
 
 
 def is_refused(name: bytes) -> bool:

@@ -3,7 +3,7 @@
 Pure. Only what the router needs is checked; everything else in the body is the model server's to judge.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import orjson
@@ -13,6 +13,7 @@ from hotbay.gateway.answers import Refusal
 from hotbay.gateway.head import text_headers
 from hotbay.gateway.parsers.form import Form, ModelName
 from hotbay.gateway.request_reader import WireRequest
+from hotbay.scheduling.prompts import token_ids
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = ["CHAT_PATH", "parse_inference", "parsed_elsewhere"]
@@ -25,6 +26,9 @@ _MAX_PROMPT_LEVELS: Final = 16
 # fewer brackets, and a prompt given as two million token ids has as many commas.
 _MAX_BRACKETS: Final = 1 << 18
 _MAX_COMMAS: Final = 1 << 21
+# Each text, message and part is a step of its own, also where it is empty: for its text, its hashes and its length. So many
+# are some 10 ms of the loop. OpenAI takes 2048 texts in a request; token ids of one prompt are one step together.
+_MAX_ITEMS: Final = 4096
 _FAIRNESS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
 # OpenAI's word of today, the one of before, and that of its responses.
 _MAX_TOKENS: Final = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -45,7 +49,7 @@ def parse_inference(wire: WireRequest, path: str, request_id: str, form: Form) -
         model = ""
     elif not isinstance(model, str) or not model:
         return Refusal(400, "missing-model", "`model` must be a non-empty string.")
-    refusal = form.check(payload) or _check_depth(payload, form.fields)
+    refusal = form.check(payload) or _check_prompts(payload, form.fields, takes_ids=form.takes_ids)
     if refusal is not None:
         return refusal
     headers = text_headers(wire.headers)
@@ -76,7 +80,7 @@ def parsed_elsewhere(wire: WireRequest, path: str, request_id: str, parsed: Pars
         payload["messages"] = parsed.messages
     if parsed.prompt is not None:
         payload["prompt"] = parsed.prompt
-    refusal = _check_depth(payload, ("prompt",))
+    refusal = _check_prompts(payload, ("prompt",))
     if refusal is not None:
         return refusal
     headers = text_headers(wire.headers)
@@ -151,6 +155,34 @@ def _max_tokens(payload: Mapping[str, object]) -> int:
     return 0
 
 
+def _check_prompts(payload: Mapping[str, object], fields: Sequence[str], *, takes_ids: bool = True) -> Refusal | None:
+    # Items first: a level is walked value by value.
+    return _check_items(payload, fields, takes_ids=takes_ids) or _check_depth(payload, fields)
+
+
+def _check_items(payload: Mapping[str, object], fields: Sequence[str], *, takes_ids: bool) -> Refusal | None:
+    left = _MAX_ITEMS
+    for name in ("messages", *fields):
+        value = payload.get(name)
+        if not isinstance(value, list):
+            continue
+        if takes_ids and name != "messages" and token_ids(value) is not None:
+            left -= 1
+        else:
+            left -= len(value)
+            left -= _parts(value) if left >= 0 else 0
+        if left < 0:
+            what = "texts, messages and parts of messages"
+            return Refusal(400, "too-many-items", f"`{name}` must not hold more than {_MAX_ITEMS} {what}.")
+    return None
+
+
+def _parts(messages: list[object]) -> int:
+    """How many parts contents of messages are made of."""
+    contents = (message.get("content") for message in messages if isinstance(message, dict))
+    return sum(len(content) for content in contents if isinstance(content, list))
+
+
 def _check_depth(payload: Mapping[str, object], fields: Iterable[str]) -> Refusal | None:
     # `messages` wherever they stand: plugins are given them, whatever the path's prompt is made of.
     for name in ("messages", *fields):
@@ -163,16 +195,19 @@ def _check_depth(payload: Mapping[str, object], fields: Iterable[str]) -> Refusa
 
 def _is_deeper(value: object, levels: int) -> bool:
     """Whether lists and objects stand in each other more than `levels` deep."""
-    level: list[object] = [value]
+    level = [value]
     for _ in range(levels):
-        below: list[object] = []
-        for holder in level:
-            if isinstance(holder, dict | list):
-                below += holder.values() if isinstance(holder, dict) else holder
-        if not below:
+        # What was decoded is of no class but these. Token ids are most of what is walked, and hold nothing.
+        level = [
+            item
+            for holder in level
+            if type(holder) is dict or (type(holder) is list and token_ids(holder) is None)
+            for item in (holder.values() if type(holder) is dict else holder)
+            if type(item) is dict or type(item) is list
+        ]
+        if not level:
             return False
-        level = [item for item in below if isinstance(item, dict | list)]
-    return bool(level)
+    return True
 
 
 def _has_too_many_values(body: bytes) -> bool:

@@ -14,11 +14,14 @@ from hotbay.gateway.outcome import Outcome
 from hotbay.gateway.seams import Hearing, Router
 from hotbay.gateway.usage import BodyTail
 from hotbay.scheduling.decision import Picked
+from hotbay.scheduling.notices import make_short_fields
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.response_facts import NO_WANTS, ResponseFacts
 
 __all__ = ["Listening", "cause_of"]
 
+# Also for who listens only from then on, as a warm generation may.
+_ALWAYS_MADE: Final = frozenset({"request.tokens_estimate"})
 _CAUSES: Final = {
     Outcome.FINISHED: "natural",
     Outcome.CLIENT_DISCONNECT: "client-disconnect",
@@ -140,8 +143,12 @@ class Listening:
 
     def let_go_of_body(self) -> None:
         """Nothing follows but the end, maybe much later. Who is told of it then is not told what the prompt was."""
-        if self._asked is not None:
-            self._asked.let_go_of_body()
+        asked = self._asked
+        if asked is None:
+            return
+        if self._wants.body:
+            make_short_fields(asked, self._wants.fields | _ALWAYS_MADE)
+        asked.let_go_of_body()
 
     def _tell(self, endpoint_id: str, cause: str | None) -> None:
         if not self._wants.body or self._asked is None or self._picked is None:

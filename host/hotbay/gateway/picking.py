@@ -1,7 +1,8 @@
 """`/pick`: tells another proxy where a request would go, and settles it when that proxy says how it ended, or after a time.
 
 Invariants: an answered pick counts as in flight at its endpoint until it is settled, once; learners and listeners are told
-of it as of a request that is sent; endpoints that went or were cordoned meanwhile are not answered.
+of it as of a request that is sent, and of one end where it was decided and goes nowhere; endpoints that went or were cordoned
+meanwhile are not answered.
 """
 
 import asyncio
@@ -113,6 +114,7 @@ class _Pick:
         self._shared = shared
         self._table = table
         self._asked = request
+        self._listening = Listening(shared.router, shared.hearing)
         self._gone: set[str] = set()
         self._decisions = 1
         self._explained: Mapping[bytes, bytes] = {}
@@ -124,6 +126,8 @@ class _Pick:
             return
         self._explained = self._shared.explain(self._asked, decision)
         if isinstance(decision, Picked):
+            # Who sets headers was asked for it: it has its end, wherever it goes or does not.
+            self._listening.decided(self._asked, decision)
             there = [one for it in decision.candidates if (one := self._shared.look(it)) is not None]
             if not there and self._decisions < MAX_CANDIDATES:
                 self._decide_again(decision)
@@ -131,6 +135,7 @@ class _Pick:
             decision = decision.narrowed(there) if there else GONE
         turn, self._turn = self._turn, None
         if isinstance(decision, Rejected):
+            self._listening.end("", Outcome.FINISHED)
             turn.refuse(typed_refusal(decision.status, decision.reason, decision.message).also(self._explained))
         else:
             self._answer(turn, decision)
@@ -141,7 +146,7 @@ class _Pick:
         load = Load(self._shared.ledger)
         load.start(endpoint.id, decision)
         era = self._shared.attempts.begin(endpoint.id)
-        listening = Listening(self._shared.router, self._shared.hearing)
+        listening = self._listening
         # The client dials: what it does after this, the first endpoint of the answer is where it is to go.
         listening.decided(self._asked, decision)
         listening.sent(endpoint.id)
@@ -173,12 +178,14 @@ class _Pick:
         turn, self._turn = self._turn, None
         if turn is not None:
             self._shared.router.cancel(self._asked)
+            self._listening.end("", outcome)
             turn.finish(0, outcome)
 
     def look_at_clock(self, now: float) -> None:
         if now >= self._deadline and self._turn is not None:
             turn, self._turn = self._turn, None
             self._shared.router.cancel(self._asked)
+            self._listening.end("", Outcome.TIMEOUT)
             turn.refuse(Refusal(504, "decision-timeout", "No endpoint was chosen in time."), Outcome.TIMEOUT)
 
     def client_paused(self) -> None:

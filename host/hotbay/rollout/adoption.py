@@ -95,9 +95,17 @@ class Adoption:
                     instance.install(refs)
             self._deployment.publish()
 
-    async def put_in_force(self, scheduling: Scheduling, index: TypeIndex) -> None:
-        """Make what is new, and publish. Under `lock`. Raises `HostError` with nothing changed."""
+    async def put_in_force(
+        self, scheduling: Scheduling, index: TypeIndex, *, lacks: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Make what is new, and publish. Under `lock`. Raises `HostError` with nothing changed.
+
+        False, with nothing changed either, where it `lacks` something once what is new has said what it needs.
+        """
         created = await self._create_refs(scheduling)
+        if lacks():
+            self.drop_unused()
+            return False
         before = {instance: instance.install(refs) for instance, refs in created.items()}
         try:
             self._deployment.adopt(scheduling, index)
@@ -106,6 +114,7 @@ class Adoption:
                 instance.restore(refs)
             self.drop_unused()
             raise
+        return True
 
     async def _create_refs(self, scheduling: Scheduling) -> dict[Instance, list[CreatedRef]]:
         """Create what is new in every process that answers; nothing uses it yet.

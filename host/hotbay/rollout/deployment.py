@@ -7,21 +7,24 @@ not compile leaves everything as it was.
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hotbay_sdk.protocol import TypeDeclaration
 from hotbay_sdk.protocol.calls import InstanceFacts
 
+from hotbay.config.type_facts import UNKNOWN
 from hotbay.errors import HostError, InputError, Problem
+from hotbay.rollout.facts import plugin_of
 from hotbay.rollout.refs import CreatedRef, RefSpec
 from hotbay.rollout.resolution import ResolvedRef, Scheduling, specs
 from hotbay.rpc.leases import Generation, LiveRef
 from hotbay.scheduling.arms import AnswerPair, CanaryPlan, Shadow
+from hotbay.scheduling.binding import Point
 from hotbay.scheduling.compiler import compile_plan
 from hotbay.scheduling.fields import NO_FACTS
 from hotbay.scheduling.plan import Plan, PlanInput, RefPlan
 from hotbay.scheduling.producers import missing_producers
-from hotbay.scheduling.registry import TypeIndex
+from hotbay.scheduling.registry import DefaultProducers, TypeIndex
 from hotbay.scheduling.router import Router
 from hotbay.store.digests import digest_of
 
@@ -79,6 +82,7 @@ class Deployment:
         self._canary: CanaryShare | None = None
         self._shadow: ShadowSample | None = None
         self._warm: dict[str, tuple[Generation, ...]] = {}
+        self._known: list[_Known] = []
         self._asleep: frozenset[str] = frozenset()
         self._watchers: list[Callable[[], None]] = []
         self.incoming: Scheduling | None = None
@@ -110,6 +114,17 @@ class Deployment:
         """Call `changed` after every change of what is `current`, in the step of who changes it; what is returned ends it."""
         self._watchers.append(changed)
         return lambda: self._watchers.remove(changed)
+
+    def parses(self, plugin_id: str) -> bool:
+        """Whether the plugin has a parser of the configuration in force or of the one that comes, as far as is known."""
+        declared = self._declarations.get(plugin_id, {})
+        for given in (self._scheduling, self.incoming):
+            for ref in given.refs if given is not None else ():
+                if ref.plugin_id == plugin_id:
+                    known = declared.get(ref.type)
+                    if Point.PARSE in (self._points(ref) if known is None else known.points):
+                        return True
+        return False
 
     def live(self, plugin_id: str) -> Generation | None:
         """The generation that gets the calls, or got them last."""
@@ -208,32 +223,44 @@ class Deployment:
         return known[1] if given == known[0] else given
 
     def _given(self, plugin_id: str) -> str:
-        """Digest of the parameters that need another process: all of them, before the plugin said which do."""
+        """Digest of the parameters that need another process: all of them, before the plugin said which do.
+
+        Those of what such a ref needs are among them: it holds an instance that is made anew with them.
+        """
         declared = self._declarations.get(plugin_id)
         given = [
-            [ref.name, ref.type, ref.parameters]
-            for ref in self._refs(self._scheduling)
-            if ref.plugin_id == plugin_id
-            and (declared is None or (ref.type in declared and declared[ref.type].needs_restart))
+            _with_needs(spec)
+            for spec in specs([ref for ref in self._refs(self._scheduling) if ref.plugin_id == plugin_id])
+            if declared is None or (spec.type in declared and declared[spec.type].needs_restart)
         ]
         return digest_of(json.dumps(given, sort_keys=True, default=str).encode()) if given else ""
 
     def learn_types(self, plugin_id: str, types: Mapping[str, TypeDeclaration]) -> bool:
         """Note what a plugin's types declare. True when default producers come or go because of it."""
-        before, key = self._all_refs(), self.restart_key(plugin_id)
+        before, keys = self._all_refs(), self._restart_keys(plugin_id)
         self._declarations[plugin_id] = types
-        # The same parameters go on being what its processes were started with, whichever of them are looked at now.
-        self._started_with[plugin_id] = (self._given(plugin_id), key)
+        self._known.clear()
+        self._keep(keys)
         return self._all_refs() != before
+
+    def _restart_keys(self, *more: str) -> Mapping[str, str]:
+        return {plugin_id: self.restart_key(plugin_id) for plugin_id in (*self.needed_by(self._scheduling), *more)}
+
+    def _keep(self, keys: Mapping[str, str]) -> None:
+        """The same parameters go on being what processes were started with, whichever of them are looked at now."""
+        for plugin_id, key in keys.items():
+            self._started_with[plugin_id] = (self._given(plugin_id), key)
 
     def learn_facts(self, plugin_id: str, created: Iterable[CreatedRef]) -> bool:
         """Note what refs that were made say of themselves. True when default producers come or go because of it.
 
         It holds for these parameters of them, whichever configuration has them.
         """
-        before = self._all_refs()
+        before, keys = self._all_refs(), self._restart_keys()
         for ref in created:
             self._said[_made(plugin_id, ref.spec)] = ref.facts
+        self._known.clear()
+        self._keep(keys)
         after = self._all_refs()
         used = {_made(ref.plugin_id, ref) for ref in after if ref.plugin_id is not None}
         # A configuration that is not in force yet may be the one that they are made for: what is of no use is little.
@@ -303,30 +330,34 @@ class Deployment:
 
     def adopt(self, scheduling: Scheduling, index: TypeIndex) -> None:
         """Publish another configuration, whose refs were created in the live processes before. Raises `InputError`."""
-        plan = self._compile(scheduling, self._live)
         before = self._scheduling, self._index
         self._scheduling, self._index = scheduling, index
+        self._known.clear()
         try:
-            self._send(plan)
+            self._send(self._compile(scheduling, self._live))
         except InputError:
             self._scheduling, self._index = before
+            self._known.clear()
             raise
         _tell_warnings(scheduling)
 
     def reindex(self, index: TypeIndex) -> None:
-        """Take a new index of what the sources offer."""
-        self._index = index
+        """Take a new index of what the sources offer. What is made by itself stays, whoever else claims its key now."""
+        self._index = index.keeping(self._index)
+        self._known.clear()
 
     def _compile(self, scheduling: Scheduling, live: Mapping[str, Generation]) -> Plan:
         self._plans += 1
+        defaults = self._of(scheduling).defaults
         refs = tuple(self._ref_plans(self._refs(scheduling, live), live, self._asleep))
         given = PlanInput(
             refs,
             scheduling.profiles,
             scheduling.options,
             detector=scheduling.detector,
-            default_producers=self._index.default_producers,
+            default_producers=defaults.types,
             parsers=scheduling.parsers,
+            withheld=defaults.withheld,
         )
         return compile_plan(self._plans, given)
 
@@ -338,11 +369,29 @@ class Deployment:
 
         With `live`, what these generations say counts, and otherwise what was learned of those that were live last.
         """
-        refs, defaults = scheduling.refs, self._index.default_producers
+        known = self._of(scheduling)
+        if live is not None:
+            return self._completed(known, live)
+        if known.refs is None:
+            known.refs = self._completed(known, {})
+        return known.refs
+
+    def _of(self, scheduling: Scheduling) -> "_Known":
+        known = next((it for it in self._known if it.scheduling is scheduling), None)
+        if known is None:
+            # The configuration that is about to be adopted ranks packages by its own word already.
+            ranking = scheduling.ranking
+            index = self._index if ranking is None else replace(self._index, ranking=ranking)
+            known = _Known(scheduling, index, index.default_producers(allow_experimental=scheduling.allow_experimental))
+            self._known = [*self._known[-_MOST_KNOWN + 1 :], known]
+        return known
+
+    def _completed(self, known: "_Known", live: Mapping[str, Generation]) -> tuple[ResolvedRef, ...]:
+        refs = known.scheduling.refs
         while True:
-            plans = tuple(self._ref_plans(refs, live or {}, frozenset()))
-            names = missing_producers(plans, defaults)
-            found = [(name, self._index.resolve(name, None)) for name in names]
+            plans = tuple(self._ref_plans(refs, live, frozenset()))
+            names = missing_producers(plans, known.defaults.types)
+            found = [(name, known.index.resolve(name, None)) for name in names]
             made = tuple(ResolvedRef(name, name, by, {}) for name, by in found if not isinstance(by, Problem))
             if not made:
                 return refs
@@ -368,7 +417,14 @@ class Deployment:
                 dormant=generation is None and ref.plugin_id in asleep,
                 data=ref.data,
                 facts=self._facts(ref, generation),
+                points=self._points(ref),
             )
+
+    def _points(self, ref: ResolvedRef) -> frozenset[str]:
+        """What the manifest says that the ref's type answers; nothing where it does not say."""
+        if ref.plugin_id is None:
+            return UNKNOWN.points
+        return self._index.said.get((plugin_of(ref.plugin_id), ref.type), UNKNOWN).points
 
     def _facts(self, ref: ResolvedRef, generation: Generation | None) -> InstanceFacts:
         """What a ref says of itself: in the generation, or when it was made last with these parameters."""
@@ -381,6 +437,24 @@ class Deployment:
 def _tell_warnings(scheduling: Scheduling) -> None:
     for warning in scheduling.warnings:
         logger.warning("configuration_warning: %s", warning)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What follows for one configuration from what is known now; thrown away when more is known."""
+
+    scheduling: Scheduling
+    index: TypeIndex
+    defaults: DefaultProducers
+    refs: tuple[ResolvedRef, ...] | None = None
+
+
+_MOST_KNOWN = 4
+"""Configurations: one is in force, one comes, and that one may make way for another."""
+
+
+def _with_needs(spec: RefSpec) -> list[object]:
+    return [spec.name, spec.type, spec.parameters, [_with_needs(needed) for needed in spec.needs]]
 
 
 _Made = tuple[str, str, str, str]

@@ -57,11 +57,14 @@ def _capped(values: Mapping[str, object]) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class _Ref:
+    """One ref. `handle` is as it was when all were looked up: a reload may take it from its process while others are asked."""
+
     name: str
     type: str
     plugin: str
     generation: Generation | None
     why: str = ""
+    handle: int | None = None
     is_shown: bool = True
 
     def row(self, **more: object) -> Page:
@@ -106,7 +109,7 @@ class StateDumps:
                 elif _POINT not in declared.points:
                     yield _Ref(spec.name, spec.type, plugin, live, f"its type has no {_POINT}", is_shown=False)
                 else:
-                    yield _Ref(spec.name, spec.type, plugin, live)
+                    yield _Ref(spec.name, spec.type, plugin, live, handle=live.handles[spec.name])
 
     async def _ask(self, refs: list[_Ref]) -> list[Page]:
         rows: dict[int, Page] = {}
@@ -132,9 +135,9 @@ class StateDumps:
 
 async def _row(ref: _Ref) -> Page:
     generation = ref.generation
-    if generation is None or ref.why:
+    if generation is None or ref.handle is None:
         return ref.row(error={"code": "UNAVAILABLE", "message": ref.why})
-    handle = [generation.number, generation.handles[ref.name]]
+    handle = [generation.number, ref.handle]
     try:
         state = await generation.client.control_call(
             Method.DUMP_STATE, [handle], deadline_s=DEADLINE_S, reply_limit_bytes=_REPLY_BYTES

@@ -40,7 +40,11 @@ class Readiness:
     @property
     def reasons(self) -> tuple[str, ...]:
         """One line for each live plugin that is not ready, with the refs that are not."""
-        found = ((plugin, self._said.get(generation.number, "")) for plugin, generation in self._live())
+        found = (
+            (plugin, self._said.get(generation.number, ""))
+            for plugin, generation in self._live()
+            if generation.client.fault is None and not generation.leaving
+        )
         return tuple(f"plugin {plugin} is not ready: {said}" for plugin, said in found if said)
 
     async def settle(self, patience_s: float) -> None:

@@ -46,7 +46,8 @@ class Scheduling:
     """A scheduling configuration whose types are all resolved.
 
     `detector` is the ref whose word on saturation sheds requests. `parsers`: in the order in which they claim paths; None: all
-    refs that are some.
+    refs that are some. `ranking` says which package's a type is where several provide it; None: the one that the index was
+    made with. `allow_experimental`: whether alpha types may be made by themselves.
     """
 
     refs: tuple[ResolvedRef, ...]
@@ -55,6 +56,8 @@ class Scheduling:
     detector: str | None = None
     parsers: tuple[str, ...] | None = None
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
+    ranking: Mapping[str, str] | None = None
+    allow_experimental: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ def resolve(
         detector=detector.ref if detector is not None else None,
         parsers=parsers or None,
         warnings=checked.warnings,
+        ranking=index.ranking,
+        allow_experimental=allowance.allow_experimental,
     )
 
 

@@ -1,5 +1,6 @@
 """Which plugins sleep until a request needs them, and when those that idle fall asleep again.
 
+A plugin with a parser does not sleep: what would wake it is a request that nobody has read.
 A plugin that a request woke counts as asleep, for the plan, until it answers or its start failed: requests wait for
 it meanwhile.
 """
@@ -37,7 +38,10 @@ class Sleepers:
 
     def is_asleep(self, name: str) -> bool:
         """Whether no process of the plugin is to run now."""
-        return self._services.settings(name).first_use and name not in self._awake
+        return self._may_sleep(name) and name not in self._awake
+
+    def _may_sleep(self, name: str) -> bool:
+        return self._services.settings(name).first_use and not self._services.deployment.parses(name)
 
     def wake(self, name: str) -> bool:
         """A request needs the plugin. True when that is news."""
@@ -52,7 +56,7 @@ class Sleepers:
         self._services.deployment.sleep(asleep)
 
     def _has_to_be_waited_for(self, name: str, routine: Routine) -> bool:
-        if not self._services.settings(name).first_use or routine.state.live is not None:
+        if not self._may_sleep(name) or routine.state.live is not None:
             return False
         phase = routine.state.phase
         return self.is_asleep(name) or phase not in RESTING or phase is Phase.FETCHING
@@ -69,7 +73,7 @@ class Sleepers:
 
     def _idles(self, name: str, routine: Routine) -> bool:
         idle_s, live = self._services.settings(name).idle_s, self._services.deployment.live(name)
-        if idle_s is None or live is None or routine.state.live is None:
+        if idle_s is None or not self._may_sleep(name) or live is None or routine.state.live is None:
             return False
         statistics = self._services.measures.statistics(live.number)
         calls, now = statistics.calls if statistics is not None else 0, self._services.now()

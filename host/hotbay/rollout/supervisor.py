@@ -22,7 +22,8 @@ from hotbay.rollout.catalog import Catalog
 from hotbay.rollout.deployment import Deployment
 from hotbay.rollout.facts import facts_of, plugin_of
 from hotbay.rollout.instance import Instance
-from hotbay.rollout.resolution import NO_KEYS, Allowance, resolve
+from hotbay.rollout.refs import RefSpec
+from hotbay.rollout.resolution import NO_KEYS, Allowance, Scheduling, resolve
 from hotbay.rollout.routine import Routine
 from hotbay.rollout.rows import Row
 from hotbay.rollout.services import Services
@@ -153,9 +154,13 @@ class Supervisor:
     async def complete(self) -> None:
         """Make the refs that processes lack and publish the plan of what is live, even of nothing.
 
+        What refs say of themselves when they are made may need packages that nothing needed before.
         Raises `InputError` when the plan does not compile.
         """
+        before = self.deployment.wanted
         await self._adoption.complete()
+        if self.deployment.wanted != before and not self._closing:
+            self.refs_changed()
 
     def freeze(self) -> None:
         """Pause every rollout until `thaw`, also of plugins that are needed only later.
@@ -242,8 +247,9 @@ class Supervisor:
         self._sleepers.show()
 
     def refs_changed(self) -> None:
-        """Default producers were added: their packages are needed too, and live processes lack their refs."""
+        """Default producers come or go: the packages of those that come are needed too, and live processes lack their refs."""
         self._ensure_routines()
+        self._release_unneeded()
         for routine in tuple(self._routines.values()):
             routine.learn()
         self._group.start_soon(self._complete_live)
@@ -325,27 +331,45 @@ class Supervisor:
         )
         deployment.incoming = scheduling
         try:
-            self._ensure_routines()
-            # Not under the lock: a download takes as long as it takes, and a newer configuration may need none.
-            turn = await self._adoption.wait(
-                lambda: self._attempted(lambda: deployment.needed_by(scheduling)),
-                lambda: self._unattempted(deployment.needed_by(scheduling)),
-            )
-            async with self._adoption.lock:
-                self._adoption.check_newest(turn)
-                before = {name: deployment.refs_of(name, deployment.scheduling) for name in self._routines}
-                await self._adoption.put_in_force(scheduling, self.index(wanted.ranking))
-                self._ranking = wanted.ranking
-                in_force()
+            before = await self._put_in_force(scheduling, wanted.ranking, in_force)
         finally:
             if deployment.incoming is scheduling:
                 deployment.incoming = None
+            self._ensure_routines()
             self._release_unneeded()
         for name, routine in self._routines.items():
             if deployment.refs_of(name, scheduling) != before.get(name, ()):
                 routine.post(Forgive())
             routine.learn()
         self._adoption.drop_unused()
+
+    async def _put_in_force(
+        self, scheduling: Scheduling, ranking: Mapping[str, str], in_force: Callable[[], None]
+    ) -> Mapping[str, tuple[RefSpec, ...]]:
+        """See `adopt`; return the refs that were in force before, by routine.
+
+        Refs say what they need when they are made: packages that are needed only then are waited for as well, and all is
+        made once more.
+        """
+        deployment = self.deployment
+
+        def missing() -> tuple[str, ...]:
+            return self._unattempted(deployment.needed_by(scheduling))
+
+        for rest in reversed(range(MAX_DEFAULT_ROUNDS)):
+            self._ensure_routines()
+            # Not under the lock: a download takes as long as it takes, and a newer configuration may need none.
+            turn = await self._adoption.wait(lambda: self._attempted(lambda: deployment.needed_by(scheduling)), missing)
+            async with self._adoption.lock:
+                self._adoption.check_newest(turn)
+                before = {name: deployment.refs_of(name, deployment.scheduling) for name in self._routines}
+                lacks = partial(_is_left, rest, missing)
+                if await self._adoption.put_in_force(scheduling, self.index(ranking), lacks=lacks):
+                    self._ranking = ranking
+                    in_force()
+                    return before
+            self._adoption.check_newest(turn, missing)
+        raise AssertionError("the last round puts in force what there is")
 
     def _unattempted(self, names: Sequence[str]) -> tuple[str, ...]:
         """Those that had no first attempt yet."""
@@ -381,6 +405,11 @@ class Supervisor:
             await self._routines[name].stop()
             del self._routines[name]
             self._unwanted.discard(name)
+
+
+def _is_left(rest: int, missing: Callable[[], Collection[str]]) -> bool:
+    """Whether there is something to wait for, and a round left to do it."""
+    return rest > 0 and bool(missing())
 
 
 MAX_DEFAULT_ROUNDS: Final = 8

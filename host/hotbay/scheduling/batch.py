@@ -50,7 +50,7 @@ def data_key(producer: str, column: str) -> str:
 class CycleState(Protocol):
     """What a call reads and writes of a cycle.
 
-    `peer` is the id of what the profile that ran before chose first, `kept` what screeners left so far, `target` the primary
+    `drained` says of each profile that found nothing why, `peer` is the id of what the profile that ran before chose first, `kept` what screeners left so far, `target` the primary
     profile and its rows once they are decided, `edits` what was said of headers by the order of who said it.
     """
 
@@ -60,6 +60,7 @@ class CycleState(Protocol):
     totals: Floats | None
     data: dict[str, Datum]
     picked: list[int] | None
+    drained: Mapping[str, Rejected]
     results: dict[str, list[int] | None]
     chosen: list[str] | None
     primary: str | None

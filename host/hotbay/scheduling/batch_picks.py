@@ -1,8 +1,8 @@
 """Rows picked lately, of which what scores were made of does not know yet: without it all would go to the same. Pure.
 
 Two kinds of picks count against a row. Those of the same batch: decisions that fall together are made of the same scores. And
-those since the row's figures were scraped, against the scorers that read such figures: what was sent since is in no queue
-that they saw (field failure S13). A row that nobody scrapes has picks of the first kind only.
+those since the row's figures were scraped which are still in flight, against the scorers that read such figures: what was sent
+since is in no queue that they saw (field failure S13). A row that nobody scrapes has picks of the first kind only.
 """
 
 from math import isnan
@@ -25,6 +25,7 @@ UNSEEN: Final = 0.25
 they differ by n requests, one pick says so much less: it costs 1/(1 + n) of that. With the default profile, an endpoint whose
 queue is one request shorter gets 6 of 8 requests between two scrapes, and not all; one whose queue is 50 shorter all of 100."""
 _WAITING: Final = "endpoint.waiting"
+_IN_FLIGHT: Final = "endpoint.in_flight"
 _AGE: Final = "endpoint.age_waiting"
 _SAME_S: Final = 0.001
 """Ages are float32: times of one scrape, worked out at two publications, differ by less."""
@@ -55,9 +56,17 @@ class BatchPicks:
         corrected = totals.copy()
         same, unseen = SPREAD * (weight_sum or 1.0), self._cost * scraped_weight
         for row in self._batch.keys() | self._unseen.keys() if unseen else self._batch:
-            sent = self._unseen.get(row)
-            corrected[row] -= max(same * self._batch.get(row, 0), unseen * sent[1] if sent is not None else 0.0)
+            corrected[row] -= max(same * self._batch.get(row, 0), unseen * self._sent(row, snapshot))
         return corrected
+
+    def _sent(self, row: int, snapshot: Snapshot) -> float:
+        """Requests that were sent since the scrape and are still there: what was answered burdens nobody."""
+        picked = self._unseen.get(row)
+        if picked is None:
+            return 0.0
+        in_flight = snapshot.columns.get(_IN_FLIGHT)
+        there = picked[1] if in_flight is None else float(in_flight[row])
+        return min(picked[1], there)
 
     def add(self, row: int, snapshot: Snapshot) -> None:
         """Note a pick."""

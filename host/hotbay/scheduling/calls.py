@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 from hotbay_sdk.protocol import ErrorCode, Method, Value
-from hotbay_sdk.protocol.calls import REQUEST_SCOPE, TEXT_SCOPE
+from hotbay_sdk.protocol.calls import MAX_TEXT_BYTES, REQUEST_SCOPE, TEXT_SCOPE
 
 from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import (
@@ -35,11 +35,8 @@ MAX_ARRAYS_BYTES: Final = 1024 * 1024
 BULKY_FIELDS: Final = ("request.prompt", "request.messages")
 """Fields, by how their names begin, that can be as long as the request's body."""
 BULKY_COLUMN: Final = "/TokenizedPrompt.token_ids"
-"""The end of the key of the column that can be."""
+"""The end of the key of the column that can be: of the host's own producer, for what a plugin makes ends at `MAX_TEXT_BYTES`."""
 
-
-MAX_TEXT_CHARS: Final = 64 * 1024
-"""Of one text that a producer makes: a cycle keeps it, and every consumer gets a copy."""
 Lane = int | tuple[int, str]
 """Which calls of a process go out one after the other: those of one method, or, of types that take overlapping calls,
 those of one method and the same types."""
@@ -213,8 +210,8 @@ def _texts(name: str, raw: Value, requests: int) -> list[str | None]:
         raise BadResultError(f"produce: column '{name}' is {describe_size(raw)}, expected a list of {requests} texts")
     found: list[str | None] = []
     for item in raw:
-        if item is not None and (not isinstance(item, str) or len(item) > MAX_TEXT_CHARS):
-            raise BadResultError(f"produce: column '{name}' holds texts of at most {MAX_TEXT_CHARS} characters, or nil")
+        if item is not None and (not isinstance(item, str) or len(item.encode("utf-8", "replace")) > MAX_TEXT_BYTES):
+            raise BadResultError(f"produce: column '{name}' holds texts of at most {MAX_TEXT_BYTES} bytes, or nil")
         found.append(item)
     return found
 

@@ -165,11 +165,12 @@ class Phases:
         )
         found: list[Parser] = []
         for ref in wanted:
-            if not ref.has(Point.PARSE) or ref.declaration is None:
+            if not ref.has(Point.PARSE):
                 continue
             binding = self._context.bind(ref, Point.PARSE)
             headers = request_headers_of(self._context.reads(ref))
             generation = ref.generation
             handle = (0, 0) if generation is None else (generation.number, generation.handles[ref.name])
-            found.append(Parser(binding, ref.declaration.claims, headers, generation, handle))
+            claims = () if ref.declaration is None else ref.declaration.claims
+            found.append(Parser(binding, claims, headers, generation, handle))
         return tuple(found)

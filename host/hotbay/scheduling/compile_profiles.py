@@ -35,8 +35,7 @@ def default_profile(refs: Iterable[RefPlan]) -> ProfileInput:
     entries = tuple(
         ProfileEntryPlan(ref.name, None, ref.place)
         for ref in refs
-        if any(ref.has(point) for point in wanted)
-        or (ref.plugin_id is not None and ref.declaration is None and not ref.data)
+        if any(ref.has(point) for point in wanted) or (not ref.is_known and not ref.data)
     )
     return ProfileInput("default", entries)
 
@@ -122,9 +121,9 @@ class _ProfileCompiler:
             )
 
     def _uses(self, entry: ProfileEntryPlan, ref: RefPlan, weight: float) -> list[Binding]:
-        """Bindings of a ref without a process. Without a declaration its point is unknown: it counts as a scorer."""
+        """Bindings of a ref without a process. Where nobody said what its points are it counts as a scorer."""
         bind_to = self._context.bind
-        if ref.declaration is None:
+        if not ref.is_known:
             return [bind_to(ref, Point.SCORE, weight)]
         self._check_entry(entry, ref)
         return [bind_to(ref, p, weight) for p in (Point.FILTER, Point.SCORE, Point.PICK) if ref.has(p)]

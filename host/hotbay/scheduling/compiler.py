@@ -107,9 +107,7 @@ def _dormant(given: PlanInput, profiles: Sequence[ProfileInput]) -> tuple[str, .
             and ref.generation is None
             and ref.plugin_id is not None
             and (
-                ref.name in named
-                or (ref.declaration is None and not ref.data)
-                or any(ref.has(point) for point in everywhere)
+                ref.name in named or (not ref.is_known and not ref.data) or any(ref.has(point) for point in everywhere)
             )
         )
     )

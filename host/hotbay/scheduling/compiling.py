@@ -44,7 +44,7 @@ class Compiling:
         self.problems: list[Problem] = []
         self.all_declared = all(ref.declaration is not None for ref in given.refs if ref.plugin_id is not None)
         """Whether every plugin has said what it is."""
-        self.data = DataGraph(given.refs, given.default_producers, complete=self.all_declared)
+        self.data = DataGraph(given.refs, given.default_producers, withheld=given.withheld, complete=self.all_declared)
         self.problems += self.data.problems
 
     def raise_if_any(self) -> None:
@@ -60,7 +60,7 @@ class Compiling:
         """The ref's use at a point, with the operator's wishes."""
         options = self.given.options.get(ref.name, NO_OPTIONS)
         points = [p for p in Point if ref.has(p)]
-        # A ref that was never READY has no known points: what fits it shows when it is.
+        # Where no manifest says what a ref that was never READY answers, what fits it shows when it is.
         if (
             points
             and options.on_failure is not None

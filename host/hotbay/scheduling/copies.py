@@ -23,6 +23,7 @@ class CycleCopy:
         "asked",
         "chosen",
         "data",
+        "drained",
         "edits",
         "ended",
         "kept",
@@ -51,6 +52,7 @@ class CycleCopy:
         self.picked: list[int] | None = None
         self.chosen: list[str] | None = None
         self.primary: str | None = None
+        self.drained = cycle.drained
         self.peer = cycle.peer
         self.kept: Mask | None = None
         self.saturation = 0.0

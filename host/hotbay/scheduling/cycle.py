@@ -27,14 +27,14 @@ from hotbay.scheduling.batch_picks import BatchPicks
 from hotbay.scheduling.binding import Binding, Point, Policy
 from hotbay.scheduling.calls import RemoteCall
 from hotbay.scheduling.candidates import Candidates
-from hotbay.scheduling.decision import BUSY, NO_ENDPOINTS, SHED, Arm, Decision, Rejected
+from hotbay.scheduling.decision import BUSY, NO_ENDPOINTS, SHED, Arm, Decision, Rejected, joined
 from hotbay.scheduling.explain import Notes, Ran
 from hotbay.scheduling.plan import Before, Plan, Profile
 from hotbay.scheduling.preference import NOT_CACHED, is_conditional
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.run_call import RunCall
 from hotbay.scheduling.shares import Shares
-from hotbay.scheduling.verdict import joined, picked
+from hotbay.scheduling.verdict import picked
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -375,6 +375,9 @@ class Cycle:
         """Now it is known where the request goes: whoever sets headers of it is asked."""
         self._phase = Phase.DONE
         results, name = self.results, self.primary
+        if name is None and self.drained and self.plan.handler.process is not None:
+            # The handler failed: of results that are not all there, only it knows which serve the request alone.
+            return ()
         if name is None and len(results) == 1:
             [(name, rows)] = results.items()
         else:

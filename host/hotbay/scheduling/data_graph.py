@@ -8,6 +8,7 @@ optional, a mistake for who needs it. Which columns cross to a plugin is said he
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 from typing import Final
 
 from hotbay_sdk.protocol.calls import ColumnName, column_name
@@ -19,6 +20,8 @@ from hotbay.scheduling.fields import NO_FACTS, instance_needs
 from hotbay.scheduling.plan import RefPlan
 
 __all__ = ["DataGraph"]
+
+NO_REASONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 GIVEN_DATA: Final = frozenset(
     {Point.FILTER, Point.SCORE, Point.PICK, Point.PROFILE_HANDLER, Point.PRODUCE, Point.ADMIT, Point.PRE_REQUEST}
@@ -32,12 +35,21 @@ class DataGraph:
     Args:
         refs: in the order of the configuration.
         defaults: key → type whose instance is meant where several make the key.
+        withheld: key → why nothing is made for it by itself.
         complete: whether every plugin has said what it makes. Until then nothing is known to be missing.
     """
 
-    def __init__(self, refs: Sequence[RefPlan], defaults: Mapping[str, str], *, complete: bool) -> None:
+    def __init__(
+        self,
+        refs: Sequence[RefPlan],
+        defaults: Mapping[str, str],
+        *,
+        withheld: Mapping[str, str] = NO_REASONS,
+        complete: bool,
+    ) -> None:
         self.problems: list[Problem] = []
         self._defaults = defaults
+        self._withheld = withheld
         self._complete = complete
         self._refs = {ref.name: ref for ref in refs}
         self.producers = [ref for ref in refs if ref.has(Point.PRODUCE)]
@@ -137,6 +149,7 @@ class DataGraph:
             else "which nothing produces"
         )
         hint = f"list one that does under plugins{f', as type {default}' if default is not None else ''}"
+        hint = self._withheld.get(column.key, hint)
         self._problem(ref, f"'{ref.name}' of type '{ref.type}' needs {name}, {whose}", hint)
 
     def _problem(self, ref: RefPlan, message: str, hint: str = "") -> None:

@@ -104,3 +104,18 @@ INELIGIBLE: Final = Rejected(
 )
 SHED: Final = Rejected(429, "rejected-saturated", "system saturated, sheddable request dropped")
 NO_ENDPOINTS: Final = Rejected(503, "rejected-no-endpoints", "no endpoint is left that every screener keeps")
+MAX_MESSAGE_CHARS: Final = 2000
+
+
+def joined(drained: Mapping[str, Rejected], *others: str) -> Rejected | None:
+    """One refusal for all that failed: status and reason are those of the first profile that did; None where none did.
+
+    A typed error stays what it is, whatever failed beside it (case EP14).
+    """
+    if not drained:
+        return None
+    first = next(iter(drained.values()))
+    names = (
+        [f"profile '{name}': {why.message}" for name, why in drained.items()] if len(drained) > 1 else [first.message]
+    )
+    return first._replace(message="; ".join([*names, *others])[:MAX_MESSAGE_CHARS])

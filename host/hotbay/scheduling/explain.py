@@ -1,8 +1,9 @@
 """Why a decision came out as it did: what is kept of each, for a while. `explained` reads it.
 
-Pure. While a request is decided only references are noted: to the answers of plugins as they came, to masks and totals as they
-were. Nothing is copied, decoded or put into words before somebody asks. Of what a decision used, neither its request, nor its
-snapshot, nor its plan is held: a plan that is gone would keep its processes' clients.
+Pure. While a request is decided little more than references are noted: to what plugins answered, to masks and totals as they were.
+Nothing is put into words before somebody asks. Of an answer that is kept which is bounded by what was asked, or short
+(`kept_answers`). Of what a decision used, neither its request, nor its snapshot, nor its plan is held: a plan that is gone would
+keep its processes' clients.
 """
 
 from collections import deque
@@ -18,6 +19,7 @@ from hotbay_sdk.protocol import Method, Value
 from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.scheduling.binding import Binding
 from hotbay.scheduling.decision import Decision
+from hotbay.scheduling.kept_answers import kept_part
 from hotbay.scheduling.request import InferenceRequest
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Ran",
     "Trace",
     "Traces",
+    "noted",
 ]
 
 Floats = npt.NDArray[np.float32]
@@ -37,7 +40,7 @@ Mask = npt.NDArray[np.bool_]
 MAX_DECISIONS: Final = 1024
 """Decisions that are kept: some seconds of them at a busy host, minutes at others."""
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of arrays that kept decisions hold, about: a decision of three scorers over 1000 endpoints holds 20 kB."""
+"""Of arrays and answers that kept decisions hold, about: a decision of three scorers over 1000 endpoints holds 20 kB."""
 ROW_BYTES: Final = 12
 """Of one endpoint in a kept decision beside its scores: masks, totals, and the ids that it shares."""
 LEAST_BYTES: Final = 1024
@@ -56,16 +59,28 @@ class CallFacts(NamedTuple):
 
 
 class Answered:
-    """One answer to a batch. `sent_s` and `duration_s` are of the performance counter, in seconds."""
+    """One answer to a batch. `sent_s` and `duration_s` are of the performance counter, in seconds.
 
-    __slots__ = ("duration_s", "facts", "requests", "result", "sent_s")
+    `uncounted_bytes` are held by it and not counted yet, nor by `ROW_BYTES`.
+    """
 
-    def __init__(self, facts: CallFacts, requests: int, result: Value, sent_s: float, duration_s: float) -> None:
+    __slots__ = ("duration_s", "facts", "requests", "result", "sent_s", "uncounted_bytes")
+
+    def __init__(
+        self, facts: CallFacts, requests: int, result: Value, sent_s: float, duration_s: float, held_bytes: int = 0
+    ) -> None:
         self.facts = facts
         self.requests = requests
         self.result = result
         self.sent_s = sent_s
         self.duration_s = duration_s
+        self.uncounted_bytes = held_bytes
+
+
+def noted(facts: CallFacts, requests: int, result: Value, sent_s: float, duration_s: float) -> Answered:
+    """The answer of a result that was applied, as far as it is kept."""
+    kept, held_bytes = kept_part(facts.method, len(facts.bindings), requests, result)
+    return Answered(facts, requests, kept, sent_s, duration_s, held_bytes)
 
 
 Notes = list[tuple[Answered, int]]
@@ -175,7 +190,7 @@ class Traces:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of arrays that are held, about."""
+        """Bytes of arrays and answers that are held, about."""
         return self._bytes
 
     def keep(self, decided: Iterable[Decided], ejected: Sequence[str] = ()) -> None:
@@ -185,6 +200,10 @@ class Traces:
             assert cycle.decision is not None, "it is decided"
             snapshot, facts = cycle.snapshot, cycle.plan.facts
             size_bytes = LEAST_BYTES + snapshot.rows * facts.row_bytes
+            for note, _ in cycle.notes:
+                # Once, with the first of its batch: those go soon after each other.
+                size_bytes += note.uncounted_bytes
+                note.uncounted_bytes = 0
             held += size_bytes
             ring.append(
                 (

@@ -20,6 +20,7 @@ from hotbay.scheduling.batch import row_errors
 from hotbay.scheduling.binding import Binding, Point
 from hotbay.scheduling.decision import Decision, Picked
 from hotbay.scheduling.explain import Answered, Ran, Trace
+from hotbay.scheduling.kept_answers import TOO_LONG
 
 __all__ = ["Explained", "ProfileRun", "Step", "explained"]
 
@@ -189,7 +190,7 @@ def _run(trace: Trace, ran: Ran) -> ProfileRun:
 
 
 def _steps(trace: Trace, note: Answered, index: int) -> list[Step]:
-    """An answer's part for one request. The answer was checked when it was applied."""
+    """An answer's part for one request. What holds for a batch was checked; one request's answer may be anything."""
     if note.facts.method is Method.RUN:
         return _run_steps(trace, note, index)
     [binding] = note.facts.bindings
@@ -204,7 +205,8 @@ def _steps(trace: Trace, note: Answered, index: int) -> list[Step]:
         return [step]
     if note.facts.method is Method.SCREEN:
         return [replace(step, survivors=_names(trace, _bits(result, index, len(trace.ids))))]
-    return [replace(step, said=_said(note.facts.method, result, index))]
+    said = TOO_LONG if result is TOO_LONG else _said(note.facts.method, result, index)
+    return [replace(step, said=said)]
 
 
 def _run_steps(trace: Trace, note: Answered, index: int) -> list[Step]:
@@ -265,7 +267,7 @@ def _said(method: Method, result: Value, index: int) -> str:
     """One request's answer in a line: names and verdicts, never a value that a header or an attribute has."""
     answer = result[index] if method in _BY_REQUEST and isinstance(result, list) else result
     if method is Method.ADMIT:
-        return "admitted" if not isinstance(answer, list) else str(answer[0])
+        return "admitted" if answer is None else _code(answer)
     if method is Method.PROFILE_PICK and isinstance(answer, list):
         return ", ".join(map(str, answer))
     if method is Method.PROFILE_PROCESS and isinstance(answer, dict):
@@ -273,8 +275,14 @@ def _said(method: Method, result: Value, index: int) -> str:
     if method is Method.SATURATION:
         return str(answer)
     if isinstance(answer, dict):
-        return ", ".join(sorted(name for part in _parts(answer) for name in part))
+        return ", ".join(sorted(str(name) for part in _parts(answer) for name in part))
     return ""
+
+
+def _code(verdict: Value) -> str:
+    """Of a denial; one that could not be used has maybe none."""
+    code = verdict[0] if isinstance(verdict, list) and verdict else None
+    return code if isinstance(code, str) else _UNREADABLE
 
 
 def _parts(answer: Mapping[str, Value]) -> list[Mapping[str, Value]]:
@@ -283,5 +291,6 @@ def _parts(answer: Mapping[str, Value]) -> list[Mapping[str, Value]]:
     return inside or [answer]
 
 
+_UNREADABLE: Final = "unreadable"
 _BY_REQUEST: Final = frozenset({Method.ADMIT, Method.REQUEST_HEADERS, Method.PRE_REQUEST})
 """Methods whose results list one answer for each request."""

@@ -12,7 +12,7 @@ from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import AnswerValue, BadResultError, Consumed, CycleState, Tally, request_columns
 from hotbay.scheduling.binding import Binding, Point
 from hotbay.scheduling.calls import RemoteCall
-from hotbay.scheduling.decision import Rejected
+from hotbay.scheduling.decision import INELIGIBLE, Rejected, joined
 
 __all__ = ["ProfilePickCall", "ProfileProcessCall", "results_map"]
 
@@ -98,20 +98,27 @@ class ProfileProcessCall(RemoteCall):
         return [self.handles[0], view, requests, results_map(cycles[0])], None
 
     def apply(self, cycles: Sequence[CycleState], result: Value, tally: Tally) -> bool:
-        """Store the primary profile, which must have a result, and the results that the request goes on with."""
+        """Store the primary profile, which must have a result, and the results that the request goes on with.
+
+        With nil there are none: the request is refused, as the profiles say that found nothing. That is no fault.
+        """
+        if result is None:
+            message = f"profile handler '{self.bindings[0].ref}' found no result to go on with"
+            cycles[0].reject(joined(cycles[0].drained, message) or INELIGIBLE._replace(message=message))
+            return True
         primary = result.get("primary") if isinstance(result, dict) else None
         raw = result.get("results") if isinstance(result, dict) else None
         results = _results(cycles[0], raw)
         if not isinstance(primary, str) or not results.get(primary):
-            raise BadResultError("profile_process: expected {primary: a profile that has a result, results}")
+            raise BadResultError("profile_process: expected {primary: a profile that has a result, results}, or nil")
         cycles[0].primary = primary
         cycles[0].results = results
         return True
 
     def read(self, cycles: Sequence[CycleState], result: Value, index: int) -> dict[tuple[Point, str], AnswerValue]:
-        """The primary profile's name."""
-        assert isinstance(result, dict), "it was applied"
-        return {(Point.PROFILE_HANDLER, self.bindings[0].ref): (str(result["primary"]),)}
+        """The primary profile's name, nothing where there is none."""
+        assert result is None or isinstance(result, dict), "it was applied"
+        return {(Point.PROFILE_HANDLER, self.bindings[0].ref): () if result is None else (str(result["primary"]),)}
 
 
 def results_map(cycle: CycleState) -> dict[str, list[str] | None]:
@@ -124,12 +131,13 @@ def _results(cycle: CycleState, raw: Value) -> dict[str, list[int] | None]:
     """Results as a handler returned them: of profiles that ran, endpoints of the snapshot that may take requests."""
     if not isinstance(raw, dict):
         raise BadResultError("profile_process: expected results: {profile: [endpoint ids] or nil}")
+    for name in raw:
+        if name not in cycle.results:
+            raise BadResultError(f"profile_process: profile {ascii(name)[:80]} did not run")
     return {name: None if ids is None else _rows(cycle, name, ids) for name, ids in raw.items()}
 
 
 def _rows(cycle: CycleState, name: str, ids: Value) -> list[int]:
-    if name not in cycle.results:
-        raise BadResultError(f"profile_process: profile {ascii(name)[:80]} did not run")
     if not isinstance(ids, list) or len(ids) > MAX_TARGETS:
         raise BadResultError(f"profile_process: expected at most {MAX_TARGETS} endpoint ids of profile '{name}'")
     snapshot, picked = cycle.snapshot, {row for rows in cycle.results.values() for row in rows or ()}

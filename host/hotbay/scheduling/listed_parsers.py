@@ -1,6 +1,7 @@
 """The parsers that a configuration lists, the host's own among those of packages, as a front door asks for them.
 
-Invariants: the order is that of the configuration; a listed parser of a package that was never ready claims nothing yet; the
+Invariants: the order is that of the configuration; a listed parser of a package that was never ready
+claims nothing where no manifest says what it is, and else whatever nobody listed before it does; the
 same list is the same object, so that who made something of it need not make it again.
 """
 

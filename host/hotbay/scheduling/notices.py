@@ -8,7 +8,7 @@ the fields of the request that the type declares, but for its prompt and its mes
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hotbay_sdk.protocol import ErrorCode, Method, Value, ValueRefusedError
@@ -20,11 +20,12 @@ from hotbay.rpc.leases import Generation
 from hotbay.scheduling.batch import notice_columns
 from hotbay.scheduling.binding import Point
 from hotbay.scheduling.calls import BULKY_FIELDS, MAX_BATCH
+from hotbay.scheduling.fields import request_field
 from hotbay.scheduling.plan import Learner
 from hotbay.scheduling.request import InferenceRequest
 from hotbay.scheduling.statistics import HOST_ERROR, CallCounters
 
-__all__ = ["Notices", "Pick", "Views"]
+__all__ = ["Notices", "Pick", "Views", "make_short_fields"]
 
 logger = logging.getLogger(__name__)
 
@@ -195,6 +196,13 @@ class Notices:
     def _failed(self, learner: Learner, code: str) -> None:
         self._counters.plugin_error(learner.binding.point, learner.binding.ref, code)
         self._counters.forgive()
+
+
+def make_short_fields(request: InferenceRequest, fields: Iterable[str]) -> None:
+    """Have the request make what is told of it in these fields: it has them then without its body, too."""
+    for name in fields:
+        if name not in BULKY_FIELDS:
+            request_field(request, name)
 
 
 def _without_bodies(requests: Sequence[InferenceRequest], fields: Sequence[str]) -> list[object]:

@@ -39,6 +39,8 @@ class Called(Protocol):
         """One call of a generation ended; with `code` it failed."""
 
 
+_OF_ONE_BODY: Final = frozenset({ErrorCode.PLUGIN_ERROR, ErrorCode.BAD_RESULT, ErrorCode.FRAME_TOO_LARGE})
+"""What a body can bring about in a parser that answers in time. It is its client's, and refuses nobody else."""
 _MISSES: Final = frozenset({str(ErrorCode.DEADLINE_EXCEEDED), str(ErrorCode.CRASHED)})
 
 
@@ -75,6 +77,8 @@ class Parsers:
             return
         given = {name: headers[name] for name in parser.headers if name in headers}
         begun_s = time.perf_counter()
+        # What is called is not told to go before it answered: no cycle holds it yet.
+        generation.acquire()
         try:
             generation.client.start_call(
                 Method.PARSE,
@@ -87,9 +91,10 @@ class Parsers:
 
     def _answered(self, parser: Parser, breaker: Breaker, begun_s: float, done: ParseDone, outcome: Outcome) -> None:
         assert parser.generation is not None, "it was asked"
+        parser.generation.release()
         ref = parser.binding.ref
         answer, code, complaint = _read(ref, outcome)
-        kind = Answer.GOOD if not code else Answer.MISS if code in _MISSES else Answer.BAD
+        kind = Answer.MISS if code in _MISSES else Answer.BAD if code and code not in _OF_ONE_BODY else Answer.GOOD
         breaker.record(kind, now=self._loop.time())
         duration_s = time.perf_counter() - begun_s
         self._called(parser.generation.number, Point.PARSE, ref, duration_s=duration_s, code=code, complaint=complaint)

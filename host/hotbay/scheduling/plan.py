@@ -32,8 +32,9 @@ NO_FACTS: Final = PlanFacts(0, {}, 0)
 class RefPlan:
     """One configured plugin ref. `generation` is None while its package has no process that is READY.
 
-    `plugin_id` is None for a host built-in. `declaration` is None when it was never READY: its points
-    are then unknown, and every profile that names it counts it as unavailable. `dormant`: nothing failed, its process is
+    `plugin_id` is None for a host built-in. `declaration` is None when it was never READY: then its `points` are those of its
+    package's manifest, so that what fails closed does so from the start, and none where that does not say; every profile that
+    names one of these counts it as a scorer that is unavailable. `dormant`: nothing failed, its process is
     started when a request needs it. `facts`: without a process, what the instance in the last one said of itself.
     """
 
@@ -47,6 +48,12 @@ class RefPlan:
     dormant: bool = False
     data: bool = False
     facts: InstanceFacts = NO_INSTANCE_FACTS
+    points: frozenset[str] = frozenset()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anybody said what its type answers: the host, a process that was READY, or a manifest."""
+        return self.plugin_id is None or self.declaration is not None or bool(self.points)
 
     def has(self, point: Point) -> bool:
         """Whether the ref's type answers `point`. Of the host's own, what `plan` has no part in answers nothing here."""
@@ -56,7 +63,7 @@ class RefPlan:
             if point is Point.PRODUCE:
                 return self.type in BUILTIN_COLUMNS
             return point is Point.PROFILE_HANDLER and self.type in BUILTIN_HANDLERS
-        return self.declaration is not None and str(point) in self.declaration.points
+        return str(point) in (self.points if self.declaration is None else self.declaration.points)
 
     @property
     def produces(self) -> tuple[str, ...]:
@@ -153,7 +160,10 @@ class Learner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parser:
-    """A parser in a process. `claims` are the suffixes of its paths, none where it takes any; `headers` cross to it."""
+    """A parser in a process. `claims` are the suffixes of its paths, none where it takes any; `headers` cross to it.
+
+    Of one that was never READY nobody knows which paths are its own: it takes any, and refuses what nobody listed before it claims.
+    """
 
     binding: Binding
     claims: tuple[str, ...]
@@ -263,7 +273,7 @@ class PlanInput:
 
     `detector` is the ref whose word on saturation sheds requests, None for none. `default_producers`: key → the type whose
     instance is meant where several produce it. `parsers`: refs of parsers in the order in which they claim paths; None: all,
-    in the order of `refs`.
+    in the order of `refs`. `withheld`: key → why no producer is made for it by itself.
     """
 
     refs: tuple[RefPlan, ...]
@@ -272,3 +282,4 @@ class PlanInput:
     detector: str | None = None
     default_producers: Mapping[str, str] = field(default_factory=lambda: DEFAULT_PRODUCERS)
     parsers: tuple[str, ...] | None = None
+    withheld: Mapping[str, str] = field(default_factory=dict)

@@ -21,6 +21,7 @@ __all__ = [
     "prompt_bytes",
     "prompt_text",
     "prompts_of",
+    "token_ids",
 ]
 
 BYTES_PER_TOKEN: Final = 4
@@ -44,7 +45,7 @@ def prompts_of(value: object) -> tuple[Prompt, ...]:
         return (_plain(value),)
     if not value:
         return ()
-    ids = _token_ids(value)
+    ids = token_ids(value)
     if ids is not None:
         return (ids,)
     if any(isinstance(item, str | list) for item in value):
@@ -81,13 +82,14 @@ def content_text(content: object) -> str:
 
 def _one_of_several(item: object) -> Prompt:
     if isinstance(item, list):
-        ids = _token_ids(item)
+        ids = token_ids(item)
         if ids is not None:
             return ids
     return _plain(item)
 
 
-def _token_ids(value: list[object]) -> "array[int] | None":
+def token_ids(value: list[object]) -> "array[int] | None":
+    """A list as token ids, each from 0 to 2^32 - 1; None when it is not."""
     try:
         return array("I", value)  # type: ignore[arg-type]  # it checks each item
     except (TypeError, OverflowError):

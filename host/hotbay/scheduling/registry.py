@@ -5,11 +5,12 @@ operator ranks them; a type that nobody provides is an error naming who could pr
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hotbay.config.data_sources import DATA_TYPES
+from hotbay.config.picker_checks import ALLOW_EXPERIMENTAL
 from hotbay.config.type_facts import UNKNOWN, TypeFacts
 from hotbay.errors import Place, Problem
 from hotbay.scheduling.known_types import BUILTIN_FACTS, FIRST_PARTY_TYPES, WOULD_PROVIDE
@@ -27,6 +28,7 @@ __all__ = [
     "DEFAULT_PRODUCERS",
     "FIRST_PARTY_TYPES",
     "SCHEDULING_TYPES",
+    "DefaultProducers",
     "TypeIndex",
 ]
 
@@ -55,17 +57,27 @@ Packages and the host's own types name further keys, see `TypeIndex.default_prod
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultProducers:
+    """Data key → the type that is created for it. `withheld`: key → why nothing is, as a hint for who needs it."""
+
+    types: Mapping[str, str]
+    withheld: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class TypeIndex:
     """Type name -> plugin ids of the packages that provide it, in the order the packages were given.
 
     `data`: (plugin id, type) where a manifest says that the type sees no request. `facts`: what manifests say of types, by
-    the same pair.
+    the same pair. `kept`: data key → the type that is created for it as long as its package says so, whoever else claims the
+    key since.
     """
 
     providers: Mapping[str, tuple[str, ...]]
     ranking: Mapping[str, str]
     data: frozenset[tuple[str, str]] = frozenset()
     said: Mapping[tuple[str, str], TypeFacts] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -87,15 +99,55 @@ class TypeIndex:
             {name: tuple(ids) for name, ids in providers.items()}, dict(ranking), frozenset(data), dict(facts or {})
         )
 
-    @property
-    def default_producers(self) -> Mapping[str, str]:
-        """Key -> the type that is created for it: as the host knows it, else the first by name of those that say so."""
-        found = {key: name for name, facts in BUILTIN_FACTS.items() for key in facts.produces_default}
-        for (_, name), facts in sorted(self.said.items(), key=lambda item: (item[0][1], item[0][0])):
-            for key in facts.produces_default:
-                found.setdefault(key, name)
-        known = {key: name for key, name in DEFAULT_PRODUCERS.items() if self.facts(name) is not None}
-        return found | known
+    def default_producers(self, *, allow_experimental: bool) -> DefaultProducers:
+        """What is created by itself: as the host knows it, else what the one package that claims the key says.
+
+        Of several types of packages that claim one key the operator ranks one in `types`; without that none is created. Nor
+        is what is alpha, unless that is allowed.
+        """
+        types = {key: name for name, facts in BUILTIN_FACTS.items() for key in facts.produces_default}
+        types |= {key: name for key, name in DEFAULT_PRODUCERS.items() if self.facts(name) is not None}
+        withheld: dict[str, str] = {}
+        for key, claims in self._claims().items():
+            if key in types:
+                continue
+            chosen = self._chosen(key, claims)
+            if chosen is None:
+                names = " and ".join(f"'{name}' of the package {plugin_id}" for name, plugin_id in claims)
+                ranked = ", ".join(f"{name}: {plugin_id}" for name, plugin_id in claims[:1])
+                withheld[key] = (
+                    f"{names} are both to be made for it by themselves: list one of them under plugins, or rank one: "
+                    f"types: {{{ranked}}}"
+                )
+            else:
+                types[key] = chosen
+        for key, name in () if allow_experimental else tuple(types.items()):
+            facts = self.facts(name)
+            if facts is not None and facts.is_alpha:
+                del types[key]
+                withheld[key] = f"'{name}', which is made for it by itself, is alpha: {ALLOW_EXPERIMENTAL}"
+        return DefaultProducers(types, withheld)
+
+    def _claims(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """Key → (type, plugin id) of those whose manifests claim it and that are not ranked behind another package."""
+        found: dict[str, tuple[tuple[str, str], ...]] = {}
+        for plugin_id, name in sorted(self.said, key=lambda pair: (pair[1], pair[0])):
+            if self.ranking.get(name, plugin_id) == plugin_id:
+                for key in self.said[plugin_id, name].produces_default:
+                    found[key] = (*found.get(key, ()), (name, plugin_id))
+        return found
+
+    def _chosen(self, key: str, claims: Sequence[tuple[str, str]]) -> str | None:
+        ranked = [name for name, _ in claims if name in self.ranking]
+        kept = [name for name, _ in claims if name == self.kept.get(key)]
+        for names in ([name for name, _ in claims], ranked, kept):
+            if len(names) == 1:
+                return names[0]
+        return None
+
+    def keeping(self, before: "TypeIndex") -> "TypeIndex":
+        """The same index, where a key that several claim goes on being made by whom it was made before."""
+        return replace(self, kept=before.default_producers(allow_experimental=True).types)
 
     def facts(self, type_name: str) -> TypeFacts | None:
         """What is known of the type that the name stands for; None where nobody or more than one provides it."""

@@ -1,7 +1,7 @@
 """One inference request as the scheduler sees it, with its prompts, their text and their block hashes made on demand.
 
-Pure. Prompts, text and hashes are made at most once per request (the hashes once per block size), because several
-plugins may ask for them. Invariants: the body is never changed, `repr` shows neither body nor headers, and two requests
+Pure. Prompts, text, hashes and the estimate are made at most once per request (the hashes once per block size), because
+several plugins may ask for them. Invariants: the body is never changed, `repr` shows neither body nor headers, and two requests
 of the same tenant, model, LoRA and salt share exactly as many leading hashes as they share leading full blocks of prompt.
 """
 
@@ -79,6 +79,7 @@ class InferenceRequest:
     attributes: dict[str, str | int | float] = field(default_factory=dict, repr=False, compare=False)
     _prompts: tuple[Prompt, ...] | None = field(default=None, init=False, repr=False, compare=False)
     _prompt: str | None = field(default=None, init=False, repr=False, compare=False)
+    _tokens: int | None = field(default=None, init=False, repr=False, compare=False)
     _hashes: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,14 +108,19 @@ class InferenceRequest:
         return self._prompt
 
     def let_go_of_body(self) -> None:
-        """Nobody asks for the body and what is made of it any more: keep what is small, which is all else."""
+        """Nobody asks for the body any more: keep what is small, also the estimate and the hashes that were made of it.
+
+        What was not made before is that of a request without prompts.
+        """
         self.body, self.payload = b"", {}
-        self._prompts = self._prompt = None
+        self._prompts, self._prompt = (), ""
 
     @property
     def tokens_estimate(self) -> int:
         """Tokens of all prompts: four bytes of text for one, token ids as many as there are."""
-        return sum(len(prompt_bytes(prompt)) // BYTES_PER_TOKEN for prompt in self.prompts)
+        if self._tokens is None:
+            self._tokens = sum(len(prompt_bytes(prompt)) // BYTES_PER_TOKEN for prompt in self.prompts)
+        return self._tokens
 
     def prompt_hashes(self, block_tokens: int) -> bytes:
         """One little-endian u64 per full block of `block_tokens` tokens of a prompt, each chained to the one before.

@@ -8,13 +8,15 @@ __all__ = ["NO_WANTS", "ResponseFacts", "ResponseWants", "Usage"]
 class ResponseWants(NamedTuple):
     """What somebody wants to know of responses. `headers`: names in lower case, None where nobody is told of them.
 
-    `chunks`: of bodies more than the end; `usage`: what a server counted, which has to be read out of the body.
+    `chunks`: of bodies more than the end; `usage`: what a server counted, which has to be read out of the body; `fields`: what
+    goes with what is told of bodies, of the request.
     """
 
     headers: frozenset[str] | None
     body: bool
     chunks: bool
     usage: bool
+    fields: frozenset[str] = frozenset()
 
 
 NO_WANTS: Final = ResponseWants(None, False, False, False)

@@ -34,6 +34,7 @@ def wants_of(plans: Iterable[Plan]) -> ResponseWants:
         body=bool(of_bodies),
         chunks=any(listener.every_chunk for listener in of_bodies),
         usage=bool(of_bodies),
+        fields=frozenset(name for listener in of_bodies for name in listener.fields),
     )
 
 

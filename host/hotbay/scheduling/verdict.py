@@ -1,7 +1,7 @@
-"""The decision that a cycle comes to: where a request goes and with which headers, or what is said of all that failed. Pure."""
+"""The decision of a cycle that found endpoints: where a request goes, and with which headers. Pure."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from hotbay_sdk.protocol.verdicts import HeaderEdits
 
@@ -9,11 +9,11 @@ from hotbay.datalayer.endpoint import EndpointMetadata
 from hotbay.datalayer.tables.snapshot import Snapshot
 from hotbay.scheduling.batch import Datum
 from hotbay.scheduling.builtin_handlers import data_parallel_headers
-from hotbay.scheduling.decision import NO_HEADERS, Arm, Picked, Rejected, Results
+from hotbay.scheduling.decision import NO_HEADERS, Arm, Picked, Results
 from hotbay.scheduling.plan import Plan
 from hotbay.scheduling.request import InferenceRequest
 
-__all__ = ["joined", "picked"]
+__all__ = ["picked"]
 
 
 class Settled(Protocol):
@@ -67,20 +67,3 @@ def _with_headers(cycle: Settled, decision: Picked) -> Picked:
 
 def _endpoints(at: Sequence[EndpointMetadata | None], rows: Sequence[int]) -> tuple[EndpointMetadata, ...]:
     return tuple(endpoint for row in rows if (endpoint := at[row]) is not None)
-
-
-def joined(drained: Mapping[str, Rejected], *others: str) -> Rejected | None:
-    """One refusal for all that failed: status and reason are those of the first profile that did; None where none did.
-
-    A typed error stays what it is, whatever failed beside it (case EP14).
-    """
-    if not drained:
-        return None
-    first = next(iter(drained.values()))
-    names = (
-        [f"profile '{name}': {why.message}" for name, why in drained.items()] if len(drained) > 1 else [first.message]
-    )
-    return first._replace(message="; ".join([*names, *others])[:MAX_MESSAGE_CHARS])
-
-
-MAX_MESSAGE_CHARS: Final = 2000

@@ -28,7 +28,7 @@ from hotbay.scheduling.batch import BadResultError, complaint_text, first_error
 from hotbay.scheduling.calls import RemoteCall
 from hotbay.scheduling.copies import CycleCopy
 from hotbay.scheduling.cycle import Cycle
-from hotbay.scheduling.explain import Answered
+from hotbay.scheduling.explain import noted
 from hotbay.scheduling.outputs import Region
 from hotbay.scheduling.statistics import BREAKER_OPEN, HOST_ERROR, CallCounters
 
@@ -350,7 +350,7 @@ class Window:
             self._timer(duration_s)
         self._counters.complaint = first_error(result) or self._counters.complaint
         self._record(Answer.GOOD if good else Answer.BAD)
-        number, note = self._generation.number, Answered(call.facts, len(cycles), result, flight.sent_s, duration_s)
+        number, note = self._generation.number, noted(call.facts, len(cycles), result, flight.sent_s, duration_s)
         for index, cycle in enumerate(cycles):
             cycle.answered.append(number)
             cycle.notes.append((note, index))

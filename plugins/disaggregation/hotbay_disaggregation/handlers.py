@@ -74,9 +74,11 @@ class DisaggProfileHandler(_StagedHandler, PreRequest, StateDumper):
 
     def process(
         self, request: Request, results: Results, endpoints: Endpoints
-    ) -> tuple[str, Mapping[str, Sequence[str] | None]]:
-        """The stages that found endpoints; decode is the primary one. Raises where decoding found none."""
+    ) -> tuple[str, Mapping[str, Sequence[str] | None]] | None:
+        """The stages that found endpoints; decode is the primary one. None where decoding found none."""
         found = merged(self._stages, results)
+        if found is None:
+            return None
         self._decisions[decision_of(self._stages, found)] += 1
         return self._stages.profiles.decode, found
 
@@ -110,10 +112,15 @@ class PdProfileHandler(_StagedHandler, PreRequest):
 
     def process(
         self, request: Request, results: Results, endpoints: Endpoints
-    ) -> tuple[str, Mapping[str, Sequence[str] | None]]:
-        """Decode and prefill; with a primary port, requests go to it and a header names the rank that was picked."""
+    ) -> tuple[str, Mapping[str, Sequence[str] | None]] | None:
+        """Decode and prefill; with a primary port, requests go to it and a header names the rank that was picked.
+
+        None where decoding found no endpoint.
+        """
         decode = self._stages.profiles.decode
         found = merged(self._stages, results)
+        if found is None:
+            return None
         if self._primary_port:
             ranks = addresses_of(endpoints, found[decode][:1])
             if ranks:

@@ -18,7 +18,7 @@ DECISIONS: Final = ("decode-only", "prefill-decode", "encode-decode", "encode-pr
 
 
 class StageFailedError(RuntimeError):
-    """A request cannot be served: decoding found no endpoint, or there is no profile for it."""
+    """No request can be served: there is no profile to decode in."""
 
 
 def next_profile(stages: Stages, profiles: Sequence[str], results: Results, asked: Asked) -> str | None:
@@ -56,11 +56,11 @@ def _prefill_first(stages: Stages, profiles: Sequence[str], results: Results, as
     return names.decode
 
 
-def merged(stages: Stages, results: Results) -> dict[str, Sequence[str]]:
-    """Results of the stages that found endpoints, decode first. Raises `StageFailedError` where decoding found none."""
+def merged(stages: Stages, results: Results) -> dict[str, Sequence[str]] | None:
+    """Results of the stages that found endpoints, decode first; None where decoding found none."""
     names = stages.profiles
     if not results.get(names.decode):
-        raise StageFailedError(f"profile {names.decode!r} found no endpoint to decode on")
+        return None
     found: dict[str, Sequence[str]] = {}
     for name in (names.decode, names.prefill, names.encode):
         targets = results.get(name)

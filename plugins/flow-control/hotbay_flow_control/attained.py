@@ -5,6 +5,7 @@ Source: the reference's least-attained-service strategy, in which a token of the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 
 PROMPT_TOKEN: Final = 1
@@ -12,6 +13,8 @@ COMPLETION_TOKEN: Final = 2
 MAX_DUMPED: Final = 100
 MAX_FLOWS: Final = 100_000
 """Bound of the flows that are remembered: clients name them."""
+_LONGEST_FLOW: Final = 128
+"""Characters. The names of flows that are longer are kept as their digest."""
 
 
 @dataclass(slots=True)
@@ -41,14 +44,15 @@ class AttainedService:
 
     def of(self, flow: str, now: float) -> float:
         """Weighted tokens that count against the flow now."""
-        served = self._flows.get(flow)
+        served = self._flows.get(_short(flow))
         return 0.0 if served is None else self._faded(served, now)
 
     def add(self, flow: str, prompt_tokens: int, completion_tokens: int, now: float) -> None:
         """A request of the flow ended."""
         tokens = self.of(flow, now) + PROMPT_TOKEN * prompt_tokens + COMPLETION_TOKEN * completion_tokens
-        self._flows.pop(flow, None)
-        self._flows[flow] = _Served(tokens, now)
+        name = _short(flow)
+        self._flows.pop(name, None)
+        self._flows[name] = _Served(tokens, now)
         if self._swept_s is None:
             self._swept_s = now
         if now - self._swept_s >= self._sweep_s:
@@ -67,6 +71,12 @@ class AttainedService:
     def _faded(self, served: _Served, now: float) -> float:
         left: float = self._per_second ** max(0.0, now - served.at_s)
         return served.tokens * left
+
+
+def _short(flow: str) -> str:
+    if len(flow) <= _LONGEST_FLOW:
+        return flow
+    return "#" + blake2b(flow.encode(errors="surrogatepass"), digest_size=32).hexdigest()
 
 
 def least_served(services: Sequence[float], arrivals: Sequence[float], weights: tuple[float, float]) -> int | None:

@@ -22,6 +22,8 @@ from hotbay_latency.regression import Floats
 CONSUMED: Final = (TTFT_HEADROOM, TPOT_HEADROOM)
 COLD_KV_USAGE: Final = 0.02
 """Below this an endpoint has hardly been used, and predictions for it are guesses."""
+_SOME_MS: Final = 1.0
+"""Any headroom that is one."""
 DENIED: Final = Denial(message="no endpoint can serve the request within its latency objectives")
 
 
@@ -43,13 +45,20 @@ class LatencySloAdmitter(Admitter):
         """Deny what may be shed where every endpoint is warm, busy and predicted to be late."""
         if request.priority >= 0:
             return None
-        if not objective_ms(request.header(TTFT_HEADER)) and not objective_ms(request.header(TPOT_HEADER)):
+        given = [objective_ms(request.header(header)) > 0 for header in (TTFT_HEADER, TPOT_HEADER)]
+        if not any(given):
             return None
-        headrooms = Headrooms(*(np.asarray(endpoints.data_row(name), np.float64) for name in self._headrooms))
+        rows = [np.asarray(endpoints.data_row(name), np.float64) for name in self._headrooms]
+        headrooms = Headrooms(*(row if asked else _met(row) for row, asked in zip(rows, given, strict=True)))
         kv_usage = np.asarray(endpoints.column("endpoint.kv_usage"), np.float64)
         running = np.asarray(endpoints.column("endpoint.running"), np.float64)
         candidates = np.frombuffer(endpoints.mask(), np.bool_)
         return None if may_serve(headrooms, kv_usage, running, candidates) else DENIED
+
+
+def _met(row: Floats) -> Floats:
+    """Headrooms of an objective that was not given: the producer takes it for 0, which nothing meets."""
+    return np.where(np.isfinite(row), _SOME_MS, np.nan)
 
 
 def may_serve(headrooms: Headrooms, kv_usage: Floats, running: Floats, candidates: Bools) -> bool:

@@ -122,12 +122,12 @@ def rate_composite(waiting: Floats, kv_usage: Floats, prefix: Floats, candidates
 def tier(headrooms: Headrooms, candidates: Bools, *, explore: bool) -> Bools:
     """The candidates that meet both objectives, or with `explore` those that do not; whichever there is, if only one.
 
-    Without any prediction all stay. One without a prediction counts among those that do not.
+    One without a prediction stays beside both.
     """
-    if candidates.sum() <= 1 or not (headrooms.known & candidates).any():
+    positive = candidates & headrooms.met
+    negative = candidates & headrooms.known & ~headrooms.met
+    if not positive.any() or not negative.any():
         return candidates
-    positive = headrooms.met & candidates
-    negative = candidates & ~positive
-    if positive.any() and negative.any():
-        return negative if explore else positive
-    return candidates
+    left_out = positive if explore else negative
+    kept: Bools = candidates & ~left_out
+    return kept

@@ -1,13 +1,20 @@
-"""Which items each endpoint has had lately: an LRU for each. Pure.
+"""Which items each endpoint has had lately: an LRU for each; and what each request has brought that has not ended yet. Pure.
 
-Invariant: no endpoint holds more than `capacity` items. The index is a guess: engines are not asked.
+Invariants: no endpoint holds more than `capacity` items, and what is noted of requests is bounded in requests and in items. The
+index is a guess: engines are not asked.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 MAX_DUMPED: Final = 100
+MAX_NOTED_REQUESTS: Final = 4096
+MAX_NOTED_ITEMS: Final = 65_536
+"""Items of all requests whose end may still take them back, some 5 MB."""
+
+Brought: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
+"""Endpoint ids, each with the items that it did not hold before."""
 
 
 class ItemIndex:
@@ -60,3 +67,31 @@ class ItemIndex:
         )
         shown = [{"endpoint": endpoint_id, "items": count} for count, endpoint_id in counts[:MAX_DUMPED]]
         return {"endpoints": shown, "total": len(counts)}
+
+
+class Notes:
+    """What requests have brought, by their id; of more than `requests`, or than `items`, the oldest are forgotten."""
+
+    def __init__(self, requests: int = MAX_NOTED_REQUESTS, items: int = MAX_NOTED_ITEMS) -> None:
+        self._most_requests = requests
+        self._most_items = items
+        self._items = 0
+        self._noted: OrderedDict[str, Brought] = OrderedDict()
+
+    def add(self, request_id: str, brought: Brought) -> None:
+        """A request was sent; one of the same id is replaced."""
+        self.take(request_id)
+        self._noted[request_id] = brought
+        self._items += _count(brought)
+        while len(self._noted) > self._most_requests or self._items > self._most_items:
+            self.take(next(iter(self._noted)))
+
+    def take(self, request_id: str) -> Brought:
+        """What the request has brought, which is forgotten with this."""
+        brought = self._noted.pop(request_id, ())
+        self._items -= _count(brought)
+        return brought
+
+
+def _count(brought: Brought) -> int:
+    return sum(len(fresh) for _, fresh in brought)

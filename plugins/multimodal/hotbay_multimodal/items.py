@@ -7,6 +7,7 @@ content gives the same hash, whichever part it is in; nothing of it can be read 
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import islice
 from typing import Final
 
 MEDIA: Final = {
@@ -26,11 +27,14 @@ _HOLDERS: Final = ("image_url", "audio_url", "video_url", "input_audio", "source
 _CONTENTS: Final = ("url", "data", "uuid", "file_id")
 """Of a content that is a map: the first of these says which it is."""
 _HASH_BYTES: Final = 8
+MAX_ITEMS: Final = 256
+"""Media of one request that are looked at: clients choose their number, and each of them costs a look at every endpoint."""
 
 
 def media_hashes(messages: Iterable[object]) -> tuple[int, ...]:
-    """Hashes of the items, each once, in the order of their first appearance."""
-    return tuple(dict.fromkeys(_hash(kind, content) for kind, content in _contents(messages)))
+    """Hashes of the first `MAX_ITEMS` items, each once, in the order of their first appearance."""
+    contents = islice(_contents(messages), MAX_ITEMS)
+    return tuple(dict.fromkeys(_hash(kind, content) for kind, content in contents))
 
 
 def _contents(messages: Iterable[object]) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,25 @@
 """The plugin, its producer and its scorer."""
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hotbay_sdk import Context, DataProducer, Endpoints, PickedTargets, Plugin, PreRequest, Request, Scorer, StateDumper
+from hotbay_sdk import (
+    Context,
+    DataProducer,
+    Endpoints,
+    PickedTargets,
+    Plugin,
+    PreRequest,
+    Request,
+    Response,
+    ResponseBodyProcessor,
+    Scorer,
+    StateDumper,
+)
 
-from hotbay_multimodal.index import ItemIndex
+from hotbay_multimodal.index import ItemIndex, Notes
 from hotbay_multimodal.items import media_hashes
 
 plugin = Plugin("multimodal")
@@ -19,8 +30,6 @@ TOTAL: Final = "EncoderCacheMatchInfo.total_size"
 DEFAULT_MIB: Final = 4096
 ITEM_MIB: Final = 2
 """What one item takes in an engine's cache, as the reference assumes."""
-_MAX_PENDING: Final = 4096
-"""Requests whose end may still take back what was noted of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +59,13 @@ class ScorerParameters:
     produces={MATCHED: "row", TOTAL: "request"},
     parameters=ProducerParameters,
 )
-class MmEmbeddingsCacheProducer(DataProducer, PreRequest, StateDumper):
+class MmEmbeddingsCacheProducer(DataProducer, PreRequest, ResponseBodyProcessor, StateDumper):
     """Counts, per endpoint, the images, audios and videos of a request that were sent to it before."""
 
     def __init__(self, context: Context, parameters: ProducerParameters) -> None:
         self._index = ItemIndex(parameters.capacity)
         self._encode = parameters.encodeProfile or "encode"
-        self._noted: OrderedDict[str, list[tuple[str, tuple[int, ...]]]] = OrderedDict()
+        self._notes = Notes()
 
     def produce_batch(self, requests: Sequence[Request], endpoints: Endpoints) -> Mapping[str, object]:
         """Both columns of `EncoderCacheMatchInfo`; every item weighs 1."""
@@ -76,16 +85,18 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, StateDumper):
             return
         self._index.follow(endpoints.ids)
         targets = (*picked.targets[:1], *(picked.results.get(self._encode) or ()))
-        noted = [(target, self._index.learn(target, items)) for target in dict.fromkeys(targets)]
-        self._noted.pop(request.id, None)
-        self._noted[request.id] = noted
-        while len(self._noted) > _MAX_PENDING:
-            self._noted.popitem(last=False)
+        self._notes.add(request.id, [(target, self._index.learn(target, items)) for target in dict.fromkeys(targets)])
 
     def withdrawn(self, request: Request, picked: PickedTargets, endpoints: Endpoints) -> None:
         """The request ended without a first byte: what it alone had brought is not there."""
-        for target, fresh in self._noted.pop(request.id, []):
+        for target, fresh in self._notes.take(request.id):
             self._index.withdraw(target, fresh)
+
+    def response_body(self, request: Request, response: Response) -> None:
+        """The request was answered, so that nothing of it will be taken back."""
+        # One that ended without a byte is told of by `withdrawn`, before or after this.
+        if response.end and response.ttft_us is not None:
+            self._notes.take(request.id)
 
     def dump_state(self) -> object:
         """How many items are noted of each endpoint, of at most 100."""

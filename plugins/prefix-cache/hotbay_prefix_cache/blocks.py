@@ -4,7 +4,9 @@ A slot is one cache: one rank of one source. A block is held as long as any medi
 holds it. `_holders` maps a block's key to the set of slots that hold it, as an int whose bit is the slot; bit s is set if
 and only if `_slots[s].vouchers` has the key. A sequence number that does not follow the last one empties its slot: what was
 missed may have been a removal, and a number that goes back is an engine that has started again. Only a slot that came from
-the version before this one meets messages that it knows already, and passes over them until the first new one.
+the version before this one meets messages that it knows already: those that were under way are passed over, up to the first new
+one. They are few, and all that they store is there; else the engine has started again meanwhile, and the slot is emptied.
+`keys` has a hash if and only if an entry has it; `repeats` has the number of further entries of a hash, where there are any.
 """
 
 from array import array
@@ -22,6 +24,8 @@ MAX_STRANGERS: Final = 16
 """Caches that are followed though no endpoint is known to be theirs: an engine may speak before it is discovered."""
 MAX_BLOCKS: Final = 262_144
 """Blocks that are known of one cache, 4 million tokens in blocks of 16; the oldest are forgotten first."""
+MAX_OVERLAP: Final = 64
+"""Messages that may have been under way to both versions of this package while one took over from the other."""
 _FULL_ATTENTION: Final = frozenset({"", "full_attention", "mla_attention"})
 """Kinds of cache groups that hold whole prefixes. Others drop what is behind their window, and say nothing of a prefix."""
 
@@ -32,7 +36,9 @@ EntryName: TypeAlias = tuple[EngineHash, str, int]
 class Slot:
     """One cache."""
 
-    __slots__ = ("block_tokens", "entries", "keys", "model", "rank", "resumed", "sequence", "source", "vouchers")
+    __slots__ = (
+        *("block_tokens", "entries", "keys", "model", "rank", "repeats", "resumed", "sequence", "source", "vouchers"),
+    )
 
     def __init__(self, source: str, rank: int = 0) -> None:
         self.source = source
@@ -43,6 +49,7 @@ class Slot:
         self.block_tokens = 0
         self.entries: OrderedDict[EntryName, int] = OrderedDict()
         self.keys: dict[EngineHash, int] = {}
+        self.repeats: dict[EngineHash, int] = {}
         self.vouchers: dict[int, int] = {}
 
 
@@ -56,7 +63,7 @@ class BlockIndex:
         self._slots: list[Slot] = []
         self._free: list[int] = []
         self._by_source: dict[tuple[str, int], int] = {}
-        self._expected: dict[int, dict[int, float]] = {}
+        self._expected: dict[int, dict[int, list[float]]] = {}
         self._expiring: deque[tuple[float, int, int]] = deque()
         self.changes = 0
         """Grows when slots come or go."""
@@ -97,7 +104,8 @@ class BlockIndex:
         slot = self._slots[number]
         self.empty(number)
         for key in [key for key, slots in self._expected.items() if number in slots]:
-            self._forget(key, number)
+            self._expected[key][number].clear()
+            self._tidy(key, number)
         del self._by_source[slot.source, slot.rank]
         self._slots[number] = Slot("")
         self._free.append(number)
@@ -110,7 +118,7 @@ class BlockIndex:
             self.ignored += 1
             return None
         slot = self._slots[number]
-        if slot.resumed and 0 < message.sequence <= slot.sequence:
+        if slot.resumed and _was_under_way(slot, message):
             return None
         slot.resumed = False
         slot.model = message.model or slot.model
@@ -138,6 +146,7 @@ class BlockIndex:
             self._clear(number, key)
         slot.entries.clear()
         slot.keys.clear()
+        slot.repeats.clear()
         slot.vouchers.clear()
 
     def hold(self, number: int, name: EntryName, key: int) -> None:
@@ -145,6 +154,8 @@ class BlockIndex:
         slot = self._slots[number]
         self._drop(number, slot, name)
         slot.entries[name] = key
+        if name[0] in slot.keys:
+            slot.repeats[name[0]] = slot.repeats.get(name[0], 0) + 1
         slot.keys[name[0]] = key
         slot.vouchers[key] = slot.vouchers.get(key, 0) + 1
         self._holders[key] = self._holders.get(key, 0) | 1 << number
@@ -152,22 +163,30 @@ class BlockIndex:
             self._drop(number, slot, next(iter(slot.entries)))
 
     def expect(self, number: int, keys: Sequence[int], until: float) -> None:
-        """Count these blocks as held until then, though no engine has told so yet. `until` never goes back."""
+        """Count these blocks as held until then, though no engine has told so yet. `until` never goes back.
+
+        Several may expect one block: it counts until the last of them does not any more.
+        """
         for key in keys:
-            self._expected.setdefault(key, {})[number] = until
+            self._expected.setdefault(key, {}).setdefault(number, []).append(until)
             self._expiring.append((until, key, number))
 
     def unexpect(self, number: int, keys: Sequence[int]) -> None:
-        """Take back what was expected of a slot."""
+        """Take back what was expected of a slot once: the earliest, so that nobody else's ends before its time."""
         for key in keys:
-            self._forget(key, number)
+            expected = self._expected.get(key, {}).get(number)
+            if expected:
+                expected.pop(0)
+                self._tidy(key, number)
 
     def expire(self, now: float) -> None:
         """Take back what was expected until before `now`."""
         while self._expiring and self._expiring[0][0] <= now:
             until, key, number = self._expiring.popleft()
-            if self._expected.get(key, {}).get(number) == until:
-                self._forget(key, number)
+            expected = self._expected.get(key, {}).get(number, [])
+            if expected and expected[0] <= until:
+                expected.pop(0)
+                self._tidy(key, number)
 
     def match(self, keys: Iterator[int], among: int) -> dict[int, int]:
         """Leading blocks held, of the slots in the set `among`, for those that hold any: the longest unbroken run."""
@@ -193,9 +212,11 @@ class BlockIndex:
             held |= 1 << number
         return held
 
-    def _forget(self, key: int, number: int) -> None:
-        slots = self._expected.get(key)
-        if slots is not None and slots.pop(number, None) is not None and not slots:
+    def _tidy(self, key: int, number: int) -> None:
+        slots = self._expected[key]
+        if not slots[number]:
+            del slots[number]
+        if not slots:
             del self._expected[key]
 
     def _store(self, number: int, slot: Slot, event: BlockStored) -> None:
@@ -221,13 +242,16 @@ class BlockIndex:
         key = slot.entries.pop(name, None)
         if key is None:
             return
+        others = slot.repeats.pop(name[0], 0)
+        if not others:
+            del slot.keys[name[0]]
+        elif others > 1:
+            slot.repeats[name[0]] = others - 1
         left = slot.vouchers[key] - 1
         if left:
             slot.vouchers[key] = left
             return
         del slot.vouchers[key]
-        if slot.keys.get(name[0]) == key:
-            del slot.keys[name[0]]
         self._clear(number, key)
 
     def _clear(self, number: int, key: int) -> None:
@@ -236,6 +260,20 @@ class BlockIndex:
             self._holders[key] = rest
         else:
             del self._holders[key]
+
+
+def _was_under_way(slot: Slot, message: Message) -> bool:
+    """Whether the version before this one, from which the slot came, has followed this message already."""
+    if not 0 < message.sequence <= slot.sequence < message.sequence + MAX_OVERLAP:
+        return False
+    return all(
+        (block, event.medium, event.group) in slot.entries
+        for event in message.events
+        if isinstance(event, BlockStored) and event.kind in _FULL_ATTENTION
+        # Blocks without a known predecessor were ignored then, too.
+        if event.parent is None or event.parent in slot.keys
+        for block in event.hashes
+    )
 
 
 def whose(slots: Sequence[Slot], ids: Sequence[str], places: Mapping[str, str]) -> dict[int, tuple[int, ...]]:

@@ -81,7 +81,6 @@ class NoHitLruScorer(Scorer, PreRequest, StateDumper):
             candidates = endpoints.rows(number)
             matched = endpoints.data_row(self._matched, number)
             if any(matched[row] > 0 for row in candidates):
-                self._pending.pop(request.id, None)
                 rows.append(neutral)
                 continue
             self._expect(request.id)

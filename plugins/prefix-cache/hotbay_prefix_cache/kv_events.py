@@ -86,7 +86,8 @@ def read_message(frames: Sequence[bytes]) -> Message:
         raise MalformedEventError(f"expected a batch of at most {MAX_MESSAGE_BYTES} bytes, found {len(payload)}")
     try:
         value = msgpack.unpackb(payload, raw=False, strict_map_key=False)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
+    # A key of a map may be anything, also what cannot be one, and any depth of nesting may come.
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise MalformedEventError(f"the batch is no msgpack: {error}") from error
     batch = _fields(value, _BATCH, "a batch")
     events = batch.get("events")
@@ -137,7 +138,8 @@ def _fields(value: object, names: Sequence[str], what: str, *, tagged: bool = Fa
 def _stored(fields: Mapping[str, object]) -> BlockStored:
     hashes, tokens, size = _hashes(fields), fields.get("token_ids"), fields.get("block_size")
     if type(size) is not int or size < 1:
-        raise MalformedEventError(f"expected a block_size from 1 up, found {size!r:.40}")
+        found = size if type(size) is int else type(size).__name__
+        raise MalformedEventError(f"expected a block_size from 1 up, found {found}")
     if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < 2**32 for token in tokens):
         raise MalformedEventError("expected token_ids as a list of whole numbers below 2^32")
     if len(tokens) != len(hashes) * size:

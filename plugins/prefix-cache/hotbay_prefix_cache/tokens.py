@@ -17,7 +17,12 @@ KEY_BYTES: Final = 8
 ROOT: Final = 0
 """The key before the first block."""
 
-_SPELLED: Final = re.compile(r"[0-9 \0]*[0-9][0-9 \0]*")
+LONGEST_TEXT: Final = 2**20
+"""Characters, some 150 000 tokens. Clients choose their number, and every one of them costs time before a deadline."""
+MOST_PROMPTS: Final = 1024
+"""Prompts of one request, for the same reason: each is matched by itself."""
+# One class, repeated once: a pattern with several could begin anew at every character of a client's text.
+_SPELLED: Final = re.compile(r"[0-9 \0]+")
 _MAX_TOKEN: Final = 2**32 - 1
 _LONGEST_TOKEN: Final = 10
 """Digits."""
@@ -27,8 +32,9 @@ def read_prompts(text: str) -> tuple[tuple[int, ...], ...]:
     """The prompts of a request that gave token ids, spelled as `1 2 3` and with a NUL between two prompts; else none.
 
     A text of nothing but numbers and blanks is taken for token ids: as such it is found nowhere, which is all that comes of it.
+    One of more than `LONGEST_TEXT` characters or `MOST_PROMPTS` prompts is not read. Takes time in proportion to the length.
     """
-    if not _SPELLED.fullmatch(text):
+    if len(text) > LONGEST_TEXT or text.count("\0") >= MOST_PROMPTS or not _SPELLED.fullmatch(text):
         return ()
     # A number of many digits is no token; it is not even converted.
     parts = [part.split() for part in text.split("\0")]

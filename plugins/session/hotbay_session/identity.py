@@ -23,12 +23,17 @@ AGENT_IDENTITY: Final = "agent-identity"
 AGENT_HEADERS: Final = ("x-claude-code-session-id", "x-session-affinity", "session-id", "session_id")
 """What agents send of themselves, as the reference has it: the first that is not empty counts."""
 _LONGEST_IDENTITY_BYTES: Final = 4096
-"""The host's bound of an attribute's text."""
+"""The host's bound of an attribute's text, and of a text in a data column: of one that is longer it takes nothing of the batch."""
 
 
 def session_column(key: str, producer: str) -> str:
     """The column of the session's id that a ref makes; of the only one, or the default one, where `producer` is empty."""
     return f"{key}/{producer}.id" if producer else f"{key}.id"
+
+
+def _id_of(value: str) -> str:
+    """The value, or nothing if it is too long to be an id."""
+    return value if len(value.encode(errors="replace")) <= _LONGEST_IDENTITY_BYTES else ""
 
 
 def cookie_of(header: str | None, name: str) -> str:
@@ -56,12 +61,12 @@ class SessionIdProducer(DataProducer):
         self.reads = (f"request.headers[{self._header}]",)
 
     def produce_batch(self, requests: Sequence[Request], endpoints: Endpoints) -> Mapping[str, object]:
-        """One text a request, None where it says nothing."""
+        """One text a request, None where it says nothing or what it says is too long to be an id."""
         return {SESSION_ID: [self._session(request) or None for request in requests]}
 
     def _session(self, request: Request) -> str:
         value = request.header(self._header)
-        return cookie_of(value, self._cookie) if self._cookie else (value or "").strip()
+        return _id_of(cookie_of(value, self._cookie) if self._cookie else (value or "").strip())
 
 
 @plugin.type("agent-identity", reads=["request.headers[*]"], parameters=AgentIdentityParameters)
@@ -78,5 +83,5 @@ class AgentIdentity(RequestHeaderProcessor):
         for name in self._headers:
             value = (request.header(name) or "").strip()
             if value:
-                return {AGENT_IDENTITY: value} if len(value.encode()) <= _LONGEST_IDENTITY_BYTES else None
+                return {AGENT_IDENTITY: value} if _id_of(value) else None
         return None

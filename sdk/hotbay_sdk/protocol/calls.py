@@ -10,7 +10,7 @@ run                steps, view, candidates, requests, region where there is one 
 pick               handle, view, candidates, totals, requests, n               [rows, errors]
 produce            handle, view, candidates, requests                          [data, errors]
 profile_pick       handle, view, requests (B = 1), profile names, results so far  names
-profile_process    handle, view, requests (B = 1), results                     {primary, results}
+profile_process    handle, view, requests (B = 1), results                     {primary, results}, or nil
 screen             handle, view, candidates, requests                          [bits, errors]
 admit              handle, view, candidates, requests                          [verdicts, errors]
 request_headers    handle, requests                                            [answers, errors]
@@ -150,7 +150,7 @@ REQUEST_SCOPE = "/request"
 TEXT_SCOPE = "/text"
 """Ends the wire name of a data column that has one text per request."""
 MAX_TEXT_BYTES: Final = 4 * 1024
-"""Longest text of such a column."""
+"""Longest text of such a column that a plugin makes, for both ends: a host keeps it, and every consumer gets a copy."""
 
 
 def is_column_read(name: str) -> bool:

@@ -45,6 +45,15 @@ MAX_REQUEST_ATTRIBUTES: Final = 64
 """Attributes that one answer of `request_headers` may set."""
 MAX_ATTRIBUTE_BYTES: Final = 4 * 1024
 """Longest text of an attribute of a request."""
+RESERVED_HEADERS: Final = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "content-encoding", "content-length", "expect", "host", "http2-settings"),
+        *("authorization", "cookie", "set-cookie", "via", "x-forwarded-for", "x-request-id"),
+        "x-gateway-destination-endpoint",
+    }
+)
+"""What no plugin sets: headers of one connection (RFC 9110, 7.6.1), and those that end a message, say whose it is or where it goes."""
 MAX_HEADER_VALUE_BYTES: Final = 8 * 1024
 MAX_MODEL_CHARS: Final = 1024
 MAX_DUMP_BYTES: Final = 256 * 1024

@@ -85,7 +85,7 @@ FAULTS = {
     "points.declared": ("odd-claims", "declares the claim 'chat'"),
     "points.facts": ("odd-facts", "sets the header 'X-Steward'"),
     "points.results": ("odd-verdicts", "the code of a denial is one of bad-request,"),
-    "points.profiles": ("odd-primary", "no {primary, results} whose primary has a result"),
+    "points.profiles": ("odd-primary", "neither nil nor {primary, results} whose primary has a result"),
     "points.told": ("answers-responses", "one-way call was answered|an answer to call 0"),
     "points.handles": ("any-point-handle", r"screen with handle \[8, 1\] was served"),
     "points.state": ("large-dump", "FRAME_TOO_LARGE"),
@@ -319,6 +319,54 @@ async def test_the_sdk_keeps_the_rules_of_calls_around_the_cycle(
     results = await judge(from_source(tmp_path, "all_around:plugin"), *rules, patience=BRIEF)
     assert not told(results, Verdict.BROKEN, Verdict.SKIPPED)
     assert len(results) == len(rules)
+
+
+PLUGIN_WITH_HANDLERS = """
+from hotbay_sdk import Plugin, ProfileHandler
+
+plugin = Plugin("handlers")
+
+class Handler(ProfileHandler):
+    def pick(self, request, profiles, results, endpoints):
+        return [self.profile(profiles)] if not results else []
+
+    def process(self, request, results, endpoints):
+        name = self.profile(results)
+        return name, {name: results[name]}
+
+@plugin.type("disagg")
+class Disagg(Handler):
+    def profile(self, names):
+        if "decode" not in names:
+            raise LookupError("there is no profile decode")
+        return "decode"
+
+@plugin.type("own")
+class Own(Handler):
+    def profile(self, names):
+        raise LookupError("a name that no one gives it")
+"""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("kind", "verdict", "detail"),
+    [("disagg", Verdict.KEPT, ""), ("own", Verdict.SKIPPED, "every profile handler of this package raised")],
+)
+async def test_handlers_of_two_profiles_are_looked_at_and_those_that_only_raise_are_not_said_to_be_good(
+    tmp_path: Path,
+    from_source: Callable[[Path, str], LaunchSpec],
+    judge: Judge,
+    kind: str,
+    verdict: Verdict,
+    detail: str,
+) -> None:
+    other = "own" if kind == "disagg" else "disagg"
+    source = PLUGIN_WITH_HANDLERS.replace(f'@plugin.type("{other}")\n', "")
+    (tmp_path / "handlers_only.py").write_text(source)
+    [result] = await judge(from_source(tmp_path, "handlers_only:plugin"), "points.profiles", patience=BRIEF)
+    assert result.verdict is verdict
+    assert detail in result.reason
 
 
 @pytest.mark.anyio

@@ -199,6 +199,17 @@ def test_flows_are_bounded_in_number_and_in_what_is_shown() -> None:
     assert dumped["flows"][0] == {"flow": f"f{MAX_FLOWS}", "tokens": MAX_FLOWS}
 
 
+@pytest.mark.parametrize(("length", "kept"), [(128, 128), (129, 65), (60_000, 65)])
+def test_a_long_flow_is_kept_as_its_digest(length: int, kept: int) -> None:
+    served = AttainedService(1.0, ttl_s=1e9, sweep_s=1e9)
+    served.add("\ud800" * length, 1, 0, 0.0)
+    served.add("\ud800" * length, 1, 0, 0.0)
+    assert (served.of("\ud800" * length, 0.0), served.of("\ud800" * length + "x", 0.0)) == (2, 0)
+    flows = served.dump(0.0)["flows"]
+    assert isinstance(flows, list)
+    assert [len(flow["flow"]) for flow in flows] == [kept]
+
+
 # -- usage limits ----------------------------------------------------------------------------------
 
 

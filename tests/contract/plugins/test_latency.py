@@ -487,8 +487,10 @@ def test_a_named_producer_is_asked_for(harness: PluginHarness) -> None:
     [
         (0, [5, -5, 0], [0, 0, 0], "ac"),
         (1, [5, -5, 0], [0, 0, 0], "b"),
-        (0, [5, 5, 5], [0, -1, NAN], "a"),
+        (0, [5, 5, 5], [0, -1, NAN], "ac"),
         (1, [5, 5, 5], [0, -1, NAN], "bc"),
+        (0, [5, NAN, NAN], [0, 0, 0], "abc"),
+        (1, [5, NAN, NAN], [0, 0, 0], "abc"),
         (0, [-5, -1, NAN], [0, 0, 0], "abc"),
         (1, [5, 1, 2], [0, 0, 0], "abc"),
         (0, [NAN, NAN, NAN], [0, 0, 0], "abc"),
@@ -525,8 +527,10 @@ def test_the_filter_equals_the_formula_of_one_endpoint(
     members = [name for name in names if name in data.draw(st.sets(st.sampled_from(names)))]
     columns = {TTFT_ROOM: [t for t, _, _ in rows], TPOT_ROOM: [p for _, p, _ in rows]}
     (kept,) = shared.keep("filter", {name: {} for name in names}, candidates=members, data=columns)
-    met = [name for name in members if rows[names.index(name)][0] >= 0 and rows[names.index(name)][1] >= 0]
-    assert kept == (met if met and len(members) > 1 else members)
+    late = [name for name in members if rows[names.index(name)][0] < 0 or rows[names.index(name)][1] < 0]
+    known = [name for name in members if not any(map(math.isnan, rows[names.index(name)][:2]))]
+    late = [name for name in late if name in known]
+    assert kept == ([name for name in members if name not in late] if len(late) < len(known) else members)
 
 
 # -- admitter --------------------------------------------------------------------------------------
@@ -577,6 +581,27 @@ def test_an_objective_per_output_token_is_one_too(harness: PluginHarness) -> Non
     assert harness.admit(
         "x", {"a": BUSY, "b": {}}, [one], candidates=["a"], data={k: [*v, 9] for k, v in data.items()}
     ) != [None]
+
+
+@pytest.mark.parametrize(
+    ("slos", "ttft", "tpot", "admitted"),
+    [
+        ({TPOT_SLO: "10000"}, -50, 5, True),
+        ({TPOT_SLO: "10000"}, -50, -1, False),
+        ({TTFT_SLO: "10000"}, 5, -50, True),
+        ({TTFT_SLO: "10000"}, -1, -50, False),
+        ({TTFT_SLO: "10000", TPOT_SLO: "10000"}, 5, -1, False),
+        ({TTFT_SLO: "10000", TPOT_SLO: "10000"}, 5, 0, True),
+        ({TPOT_SLO: "10000"}, NAN, -1, True),
+    ],
+)
+def test_an_objective_that_is_not_given_counts_as_met(
+    harness: PluginHarness, slos: dict[str, str], ttft: float, tpot: float, admitted: bool
+) -> None:
+    harness.configure("x", ADMITTER)
+    data = {TTFT_ROOM: [ttft], TPOT_ROOM: [tpot]}
+    (verdict,) = harness.admit("x", {"a": BUSY}, [{"priority": -1, "headers": slos}], data=data)
+    assert (verdict is None) is admitted
 
 
 # -- parameters ------------------------------------------------------------------------------------

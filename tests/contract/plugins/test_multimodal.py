@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from hotbay_multimodal import plugin
-from hotbay_multimodal.index import MAX_DUMPED, ItemIndex
-from hotbay_multimodal.items import media_hashes
+from hotbay_multimodal.index import MAX_DUMPED, ItemIndex, Notes
+from hotbay_multimodal.items import MAX_ITEMS, media_hashes
 from hotbay_multimodal.types import ProducerParameters, share
 from hotbay_sdk import ParameterError
 from hotbay_sdk.testing import PluginHarness
@@ -96,6 +96,12 @@ def test_an_item_that_is_there_twice_counts_once() -> None:
     assert len(found) == 2
 
 
+@pytest.mark.parametrize(("sent", "counted"), [(MAX_ITEMS, MAX_ITEMS), (MAX_ITEMS + 1, MAX_ITEMS)])
+def test_a_request_has_so_many_items_at_most(sent: int, counted: int) -> None:
+    found = media_hashes(images(*map(str, range(sent)))["messages"])  # type: ignore[arg-type]  # as above
+    assert len(found) == counted
+
+
 values = st.recursive(
     st.none() | st.text() | st.integers() | st.sampled_from(["image_url", "url"]),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "content", "image_url", "url"]), inner),
@@ -154,6 +160,30 @@ def test_what_a_withdrawn_request_brought_is_not_there(harness: PluginHarness) -
     assert (matched(harness, "u"), matched(harness, "v")) == ([1, 0, 0], [0, 0, 0])
     harness.withdrawn("p", PODS, ["a"], second)
     assert matched(harness, "u") == [1, 0, 0]
+
+
+@pytest.mark.parametrize(("response", "held"), [({"ttft_us": 5000}, 1), ({"ttft_us": None, "cause": "error"}, 0)])
+def test_what_a_request_brought_that_was_answered_stays(
+    harness: PluginHarness, response: dict[str, object], held: float
+) -> None:
+    request = images("u")
+    harness.pre_request("p", PODS, ["a"], request)
+    harness.response_body("p", response, request)
+    harness.withdrawn("p", PODS, ["a"], request)
+    assert matched(harness, "u") == [held, 0, 0]
+
+
+def test_notes_are_bounded_in_requests_and_in_items() -> None:
+    notes = Notes(requests=2, items=5)
+    for name in ("a", "b", "c"):
+        notes.add(name, [("pod", (1,))])
+    assert [notes.take(name) for name in ("a", "b", "c", "c")] == [(), [("pod", (1,))], [("pod", (1,))], ()]
+    notes.add("a", [("pod", (1, 2))])
+    notes.add("a", [("pod", (1, 2)), ("other", (3,))])
+    notes.add("b", [("pod", (4, 5))])
+    assert len(notes.take("a")) == 2
+    notes.add("c", [("pod", (6, 7, 8, 9))])
+    assert (notes.take("b"), len(notes.take("c"))) == ((), 1)
 
 
 def test_the_state_says_who_holds_how_much(harness: PluginHarness) -> None:

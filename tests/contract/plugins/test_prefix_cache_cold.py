@@ -82,6 +82,13 @@ def test_the_prefill_target_is_noted_too(harness: PluginHarness) -> None:
     assert rate(harness) == [0, 0.5, 1]
 
 
+def test_a_request_that_is_cold_in_one_profile_and_warm_in_the_next_one_is_cold(harness: PluginHarness) -> None:
+    rate(harness)
+    rate(harness, hits=(1, 0, 0), candidates=["a"])
+    send(harness, "b", profile="decode", results={"decode": ["b"], "prefill": ["a"]})
+    assert rate(harness) == [0, 0.5, 1]
+
+
 def test_a_request_that_was_not_rated_here_is_not_noted(harness: PluginHarness) -> None:
     send(harness, "a", request_id="other")
     assert rate(harness) == [1, 0.5, 0]

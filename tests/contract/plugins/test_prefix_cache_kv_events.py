@@ -151,6 +151,8 @@ def test_events_of_another_form_are_refused(event: object, text: str) -> None:
         [b"t", b"\0" * 8, msgpack.packb([0, 5])],
         [b"t", b"\0" * 8, msgpack.packb([0, []]) + b"x"],
         [b"t", b"\0" * 8, b"\x91" * 5000],
+        [b"t", b"\0" * 8, b"\x81\x90\x01"],
+        [b"t", b"\0" * 8, b"\x81\x80\x01"],
         [b"t", b"\0" * 8, bytes(MAX_MESSAGE_BYTES + 1)],
     ],
     ids=count(1),
@@ -158,6 +160,15 @@ def test_events_of_another_form_are_refused(event: object, text: str) -> None:
 def test_frames_of_another_form_are_refused(message: list[bytes]) -> None:
     with pytest.raises(MalformedEventError):
         read_message(message)
+
+
+@pytest.mark.parametrize("depth", [400, 505, 1000])
+@pytest.mark.parametrize("field", ["block_size", "token_ids", "block_hashes", "extra_keys", "type"])
+def test_what_is_nested_deeply_is_refused_or_ignored(field: str, depth: int) -> None:
+    deep, lists = msgpack.packb(stored(**{field: "HERE"})), b"\x91" * depth + b"\x90"
+    event = deep.replace(b"\xa4HERE", (b"\x91" if field == "extra_keys" else b"") + lists)
+    with suppress(MalformedEventError):
+        BlockIndex().apply(read_message([b"kv@e@m", b"\0" * 8, b"\x92\x00\x91" + event]))
 
 
 @given(st.lists(st.binary(max_size=64), max_size=4))

@@ -165,6 +165,35 @@ def test_an_address_that_another_one_has_is_taken_once_it_is_free(
     newer.close()
 
 
+def test_what_its_owner_cannot_take_ends_nothing(zmq: Any, received: Received) -> None:
+    def take(name: str, frames: Sequence[bytes]) -> None:
+        received(name, frames)
+        if frames[2] == b"bad":
+            raise TypeError("bad")
+
+    ours = Subscriber(take, Logger("test"), topic="kv@", bind="")
+    with Publisher(zmq) as engine:
+        ours.connect("default/a", engine.bind())
+        engine.news()
+        engine.send([*FRAMES[:2], b"bad"])
+        engine.send()
+        assert received.wait(2)[1] == ("default/a", FRAMES)
+    ours.close()
+
+
+def test_a_socket_that_fails_is_opened_anew(zmq: Any, received: Received) -> None:
+    ours = subscriber(received)
+    with Publisher(zmq) as engine:
+        ours.connect("default/a", engine.bind())
+        engine.news()
+        ours._open_sockets["default/a"][1].close(linger=0)
+        assert engine.news() == b"\0kv@"
+        assert engine.news() == b"\1kv@"
+        engine.send()
+        assert received.wait(1) == [("default/a", FRAMES)]
+    ours.close()
+
+
 def test_an_address_that_cannot_be_used_ends_nothing(zmq: Any, received: Received) -> None:
     ours = subscriber(received)
     ours.connect("default/b", "tcp://nowhere")

@@ -3,7 +3,7 @@
 from itertools import count
 
 import pytest
-from hotbay_prefix_cache.tokens import prompt_keys, read_prompts, request_extras
+from hotbay_prefix_cache.tokens import LONGEST_TEXT, MOST_PROMPTS, prompt_keys, read_prompts, request_extras
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +32,24 @@ SIZE = 4
 )
 def test_prompts_are_read_where_they_are_token_ids(text: str, prompts: tuple[tuple[int, ...], ...]) -> None:
     assert read_prompts(text) == prompts
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("end", ["x", "\0x", " 1 x"])
+def test_any_text_is_looked_at_once(end: str) -> None:
+    """A pattern that may begin anew at each digit takes minutes for this."""
+    assert read_prompts("1" * 500_000 + end) == ()
+
+
+@pytest.mark.parametrize(("length", "known"), [(LONGEST_TEXT, True), (LONGEST_TEXT + 1, False)])
+def test_token_ids_are_read_up_to_a_length(length: int, known: bool) -> None:
+    text = "1 " * (length // 2) + " " * (length % 2)
+    assert bool(read_prompts(text)) is known
+
+
+@pytest.mark.parametrize(("count", "known"), [(MOST_PROMPTS, True), (MOST_PROMPTS + 1, False)])
+def test_prompts_are_read_up_to_a_number(count: int, known: bool) -> None:
+    assert bool(read_prompts("\0".join(["1 2"] * count))) is known
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=40), st.lists(st.integers(0, 2**32 - 1), max_size=40))

@@ -47,6 +47,24 @@ def test_a_batch_is_told_request_by_request_and_reads_one_header_alone() -> None
         assert harness.facts("ref").reads == ("request.headers[x-session-id]",)
 
 
+@pytest.mark.parametrize(("length", "known"), [(4096, True), (4097, False)])
+@pytest.mark.parametrize(
+    ("parameters", "header", "before"),
+    [({}, "x-session-id", ""), ({"cookieName": "sid"}, "cookie", "sid=")],
+    ids=["header", "cookie"],
+)
+def test_a_session_that_is_longer_than_a_text_may_be_is_none_and_others_of_its_batch_are_told(
+    parameters: dict[str, object], header: str, before: str, length: int, known: bool
+) -> None:
+    with PluginHarness(plugin) as harness:
+        harness.configure("ref", PRODUCER, parameters)
+        # In UTF-8 an o with two dots takes two bytes.
+        values = ("\u00f6" * (length // 2) + "x" * (length % 2), "s2")
+        requests = [{"headers": {header: before + value}} for value in values]
+        made = harness.produce("ref", {"a": {}}, requests)[COLUMN]
+    assert [bool(text) for (text,) in made] == [known, True]
+
+
 @pytest.mark.parametrize(
     ("parameters", "path"),
     [

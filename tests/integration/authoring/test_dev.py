@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hotbay.authoring.new_project import create_project
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(180)]
 
 HOTBAY = Path(sys.executable).with_name("hotbay")
 WAIT_S = 90.0

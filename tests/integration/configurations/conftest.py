@@ -1,8 +1,8 @@
 """Whole hosts as `manifests/` describes them, with simulated servers in the place of those that a manifest names.
 
-What is changed of a manifest is where things are, and deadlines of calls, which are generous because a machine under test may
-stand still for longer than plugins are given. Every binding has to decide by itself: a test during which one failed and was
-left out fails.
+What is changed of a manifest is where things are, how soon a server that comes back counts, and deadlines of calls, which are
+generous because a machine under test may stand still for longer than plugins are given. Every binding has to decide by
+itself: a test during which one failed and was left out fails.
 """
 
 import time
@@ -94,9 +94,17 @@ class Bay:
         return [answer.server for answer in answers]
 
     async def rested(self) -> None:
-        """Wait until every server was scraped again."""
+        """Wait until every server was scraped again, and what it runs is known."""
         before = self._scraped_at().max()
-        await self.until(lambda: self._scraped_at().min() > before)
+
+        def is_known() -> bool:
+            snapshot = self.host._data.store.snapshot
+            running = snapshot.columns["endpoint.running"]
+            rows = snapshot.row_of.items()
+            truth = all(running[row] == len(self.servers[name.partition("/")[2]].engine.running) for name, row in rows)
+            return truth and bool(self._scraped_at().min() > before)
+
+        await self.until(is_known)
 
     def _scraped_at(self) -> Any:
         """When each server was scraped last, in seconds of the snapshot's clock."""
@@ -224,6 +232,8 @@ class Starter:
             "scheduling": scheduling,
             "listen": {"http": "127.0.0.1:0"},
             "bindings": {entry.get("name", entry["type"]): {"deadline": "5s"} for entry in plugins},
+            # Servers that are back have their whole share at once.
+            "health": {"slow_start": "0s"},
             "logging": {"level": "warning", "access": False},
         }
         file = self.folder / "host.yaml"

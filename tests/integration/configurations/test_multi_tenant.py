@@ -5,26 +5,25 @@ import pytest
 pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
 
 MANIFEST = "host-multi-tenant.yaml"
-REQUESTS = 12
+REQUESTS = 16
 
 
 async def test_requests_of_a_tenant_reach_its_own_servers_alone(bay, prompt_of):
     # The same prompts for both: what one tenant's servers have cached draws nobody else's requests there.
     prompts = [prompt_of(f"question {n}", 320) for n in range(REQUESTS)]
     for _ in range(2):
-        assert set(await bay.asks(prompts, x_tenant="a")) == {"a-0", "a-1"}
-        assert set(await bay.asks(prompts, x_tenant="b")) == {"b-0", "b-1"}
+        assert set(await bay.asks(prompts, rested=False, x_tenant="a")) == {"a-0", "a-1"}
+        assert set(await bay.asks(prompts, rested=False, x_tenant="b")) == {"b-0", "b-1"}
 
 
 @pytest.mark.parametrize("header", ["x-claude-code-session-id", "x-agent"])
 async def test_agent_stays_on_one_server_of_its_tenant(bay, header):
     for tenant in ("a", "b"):
-        homes = set()
-        for agent in range(10):
+        for agent in range(4):
             said = {"x_tenant": tenant, header: f"{tenant}-{header}-{agent}"}
-            (home,) = set(await bay.asks([f"agent {agent} step {step}" for step in range(3)], **said))
-            homes.add(home)
-        assert homes == {f"{tenant}-0", f"{tenant}-1"}
+            answered = await bay.asks([f"agent {agent} step {step}" for step in range(4)], **said)
+            assert len(set(answered)) == 1
+            assert answered[0].startswith(tenant)
 
 
 async def test_agent_of_one_name_is_another_one_for_another_tenant(bay):

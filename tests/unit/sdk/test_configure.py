@@ -122,6 +122,23 @@ def test_all_errors_come_at_once(dispatcher):
     assert [error["handle"][1] for error in result["errors"]] == [1, 3]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        7,
+        {"name": "r", "type": "plain"},
+        {"handle": [GENERATION + 1, 5], "name": "r", "type": "plain"},
+        {"handle": [GENERATION, 5]},
+    ],
+    ids=["no-map", "no-handle", "other-generation", "no-name"],
+)
+def test_an_entry_of_another_form_is_refused_before_anything_is_made(dispatcher, wrong):
+    before = entry(1, "plain", name="before")
+    assert isinstance(configure(dispatcher, before, wrong), CallError)
+    assert dispatcher._instances.object_of("before") is None, "nothing is left of it"
+    assert configure(dispatcher, before)["errors"] == []
+
+
 def test_one_error_changes_nothing_and_closes_what_was_made(dispatcher):
     configure(dispatcher, entry(1, "plain", name="old"))
     configure(dispatcher, entry(2, "plain", name="new"), entry(3, "raises"), drop=[1])

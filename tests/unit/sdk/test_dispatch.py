@@ -316,9 +316,23 @@ def test_r19_refused_values_are_bad_result_before_a_byte_is_written(process, val
     assert processed == {"primary": "p", "results": {"p": ["a"]}}
 
 
+def test_process_may_find_nothing_to_go_on_with(process):
+    @process.plugin.type("handler")
+    class Handler(ProfileHandler):
+        def pick(self, request, profiles, results, endpoints):
+            return []
+
+        def process(self, request, results, endpoints):
+            return None
+
+    process.configure("handler")
+    args = [process.handles["handler"], a_view(), [1, [], None, {}, {}], {"p": None}]
+    assert process.call(Method.PROFILE_PROCESS, args) is None
+
+
 @pytest.mark.parametrize(
     "value",
-    [None, "p", ("p",), ("p", {}), ("p", {"p": None}), (1, {}), ("p", {"p": [1]}), ("p", {1: []}), ("p", {"p": "ab"})],
+    ["p", ("p",), ("p", {}), ("p", {"p": None}), (1, {}), ("p", {"p": [1]}), ("p", {1: []}), ("p", {"p": "ab"})],
     ids=repr,
 )
 def test_r19_process_result_of_another_shape_is_bad_result(process, value):

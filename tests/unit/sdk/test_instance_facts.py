@@ -96,6 +96,14 @@ def test_who_says_nothing_is_told_of_as_before():
         ({"optional": ["K"]}, "lists K, expected Key.field or Key/producer.field"),
         ({"sets_request_headers": ["X-A"]}, "lists 'X-A', expected the name of a header in lower case"),
         ({"sets_response_headers": ["x a"]}, "expected the name of a header in lower case"),
+        (
+            {"sets_request_headers": ["x-a", "authorization"]},
+            "sets_request_headers lists 'authorization', which only the",
+        ),
+        (
+            {"sets_response_headers": ["transfer-encoding"]},
+            "sets_response_headers lists 'transfer-encoding', which only",
+        ),
         ({"block_tokens": 0}, "block_tokens is a whole number above 0"),
         ({"block_tokens": True}, "block_tokens is a whole number above 0"),
     ],

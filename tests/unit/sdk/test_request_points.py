@@ -209,7 +209,7 @@ def parsing(plugin, harness):
 
 
 def test_parsers_read_bodies_or_deny(parsing):
-    parsed = parsing.parse("p", "/v1/x", b"ok", {"x-a": "1", "authorization": "secret"})
+    parsed = parsing.parse("p", "/v1/x", b"ok", {"X-A": "1", "authorization": "secret"})
     assert parsed == ParsedRequest("m", "hi", [{"role": "user"}], True, 3)
     assert parsing._instance_of("p").object.seen == ("/v1/x", {"x-a": "1"})
     assert parsing.parse("p", "/v1/x", b"no") == Denial("bad-request", "empty")

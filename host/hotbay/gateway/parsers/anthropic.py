@@ -19,6 +19,8 @@ def _prompts(payload: Payload) -> tuple[Prompt, ...]:
     return (chat_text(messages if system is None else [{"role": "system", "content": system}, *messages]),)
 
 
-_MESSAGES: Final = Form(refuse_without("missing-messages", "messages", texts=False), _prompts, ("system",))
+_MESSAGES: Final = Form(
+    refuse_without("missing-messages", "messages", texts=False), _prompts, ("system",), takes_ids=False
+)
 
 CLAIMS: Final[Mapping[str, Form]] = {"/v1/messages": _MESSAGES, "/v1/messages/count_tokens": _MESSAGES}

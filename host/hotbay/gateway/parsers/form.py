@@ -32,6 +32,7 @@ class Form:
         check: says why a JSON object is not such a body; None when it is one.
         read: makes the prompts of one that is.
         fields: where the prompts stand, besides `messages`. Lists and objects in these may be 16 levels deep.
+        takes_ids: whether a list in these may be token ids, which are one prompt.
         model: whether `model` has to be there.
         is_read: False: the body is forwarded as it is, whatever it is.
     """
@@ -41,6 +42,7 @@ class Form:
     fields: tuple[str, ...] = ()
     model: ModelName = ModelName.REQUIRED
     is_read: bool = True
+    takes_ids: bool = True
 
 
 def accept(payload: Payload) -> Refusal | None:

@@ -53,7 +53,7 @@ def _json(item: object) -> str:
 
 CHAT: Final = Form(refuse_without("missing-messages", "messages", texts=False), openai_prompts)
 COMPLETIONS: Final = Form(refuse_without("missing-prompt", "prompt", "prompt_embeds"), openai_prompts, ("prompt",))
-_RESPONSES: Final = Form(_check_responses, _responses_prompts, ("input", "instructions"))
+_RESPONSES: Final = Form(_check_responses, _responses_prompts, ("input", "instructions"), takes_ids=False)
 _EMBEDDINGS: Final = Form(refuse_without("missing-input", "input", "messages"), input_prompts, ("input",))
 
 CLAIMS: Final[Mapping[str, Form]] = {

@@ -93,6 +93,8 @@ def test_declarations_on_both_sides(points: tuple[str, ...], declared: dict, wro
         (InstanceFacts(reads=("endpoint.waiting",)), "reads 'endpoint.waiting'"),
         (InstanceFacts(optional=("K",)), "consumes 'K'"),
         (InstanceFacts(request_headers=("X-A",)), "sets the header 'X-A'"),
+        (InstanceFacts(request_headers=("x-a", "host")), "sets the header 'host', which only the host sets"),
+        (InstanceFacts(response_headers=("te",)), "sets the header 'te', which only the host sets"),
         (SETS, ""),
     ],
 )

@@ -173,3 +173,16 @@ def test_what_filters_left_and_nobody_could_pick_is_held_back():
     runs = (ProfileRun("default", ("default/e0",), {}, ("default/e0",)),)
     page = explain_page(told(3, steps=0, profiles=runs), at_s=0.0, age_s=0.0)
     assert page["profiles"][0]["held_back"] == ["default/e1", "default/e2"]
+
+
+@pytest.mark.parametrize("where", ["found", "written"])
+def test_explanation_that_fails_costs_its_header_and_not_the_answer(where, caplog):
+    decision = told().decision
+
+    def find(name):
+        if where == "found":
+            raise IndexError("list index out of range")
+        return SimpleNamespace(decision=decision)
+
+    assert not header_of(find, lambda: True)(asked(), decision)
+    assert [record.message for record in caplog.records] == ["decision_not_explained"]

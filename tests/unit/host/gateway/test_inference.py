@@ -3,11 +3,12 @@
 import orjson
 import pytest
 from hotbay.gateway.answers import Refusal
-from hotbay.gateway.inference import CHAT_PATH, parse_inference
+from hotbay.gateway.inference import CHAT_PATH, parse_inference, parsed_elsewhere
 from hotbay.gateway.parsers.table import ParserTable
 from hotbay.gateway.request_reader import WireRequest
 from hotbay.scheduling.request import InferenceRequest
 from hotbay_sdk.protocol.values import check_value
+from hotbay_sdk.protocol.verdicts import Parsed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,9 +105,56 @@ def test_depth_beside_the_prompt_is_the_model_servers_business():
     assert isinstance(parse(body), InferenceRequest)
 
 
-@pytest.mark.parametrize(("item", "most"), [(b"[]", (1 << 18) - 3), (b"1", 1 << 21)])
+@pytest.mark.parametrize(("item", "most"), [(b"[]", (1 << 18) - 3), (b"1", (1 << 21) - 1)])
 def test_body_of_too_many_values_is_refused_before_it_is_read(item, most):
-    body = b'{"model":"m","prompt":[%b]}'
+    body = b'{"model":"m","prompt":"x","other":[%b]}'
     assert isinstance(parse(body % b",".join([item] * most), COMPLETIONS_PATH), InferenceRequest)
     refusal = parse(body % b",".join([item] * (most + 2)), COMPLETIONS_PATH)
     assert (refusal.status, refusal.code) == (400, "too-many-values")
+
+
+CHAT_OF = {"model": "m", "messages": [1]}
+
+
+@pytest.mark.parametrize(
+    ("path", "payload"),
+    [
+        (COMPLETIONS_PATH, lambda count: {"model": "m", "prompt": [""] * count}),
+        (COMPLETIONS_PATH, lambda count: {"model": "m", "prompt": [[7]] * count}),
+        (COMPLETIONS_PATH, lambda count: {"model": "m", "prompt": [None] * count}),
+        (COMPLETIONS_PATH, lambda count: {"model": "m", "prompt": [7] * (count - 1) + [-1]}),
+        (COMPLETIONS_PATH, lambda count: {**CHAT_OF, "prompt": "x", "messages": [7] * count}),
+        (CHAT_PATH, lambda count: {**CHAT_OF, "messages": [{"content": "x"}] * count}),
+        (CHAT_PATH, lambda count: {**CHAT_OF, "messages": [{"content": [""] * (count - 1)}]}),
+        ("/v1/messages", lambda count: {**CHAT_OF, "system": [7] * (count - 1)}),
+        ("/v1/responses", lambda count: {"model": "m", "input": [7] * count}),
+        ("/v1/responses", lambda count: {"model": "m", "input": [{"content": ["x"] * (count - 1)}]}),
+        ("/v1/embeddings", lambda count: {"model": "m", "input": [""] * count}),
+        ("/rerank", lambda count: {"query": "x", "documents": [""] * count}),
+    ],
+    ids=[
+        "texts", "lists", "nils", "no-ids", "messages-beside", "messages", "parts", "system", "items", "item-parts", "inputs",
+        "documents",
+    ],
+)  # fmt: skip
+def test_prompt_has_no_more_items_than_are_read_at_once(path, payload):
+    assert isinstance(parse(payload(4096), path), InferenceRequest)
+    refusal = parse(payload(4097), path)
+    assert (refusal.status, refusal.code) == (400, "too-many-items")
+    assert "4096" in refusal.message
+
+
+def test_token_ids_are_one_item_however_many_they_are():
+    ids = [7] * 5000
+    assert isinstance(parse({"model": "m", "prompt": ids}, COMPLETIONS_PATH), InferenceRequest)
+    assert isinstance(parse({"model": "m", "prompt": [ids, ids]}, COMPLETIONS_PATH), InferenceRequest)
+    assert isinstance(parse({"token_ids": ids}, "/inference/v1/generate"), InferenceRequest)
+    assert isinstance(parse({"tokens": ids}, "/detokenize"), InferenceRequest)
+
+
+def test_prompt_of_a_packages_parser_has_no_more_items_either():
+    def made(count):
+        return parsed_elsewhere(wire(b"x"), "/odd", "r-1", Parsed(model="m", messages=[{"content": "x"}] * count))
+
+    assert isinstance(made(4096), InferenceRequest)
+    assert made(4097).code == "too-many-items"

@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from hotbay.gateway.parsers.model_field import replace_model
+from hotbay.gateway.parsers.model_field import MAX_TOKENS, replace_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +56,21 @@ def test_everything_else_says_what_it_said(payload, old, new):
 @given(st.binary(max_size=60))
 def test_what_is_no_json_raises_nothing(body):
     replace_model(body, "new")
+
+
+@pytest.mark.parametrize("kind", [b'""', b"[]", b'"\\n"'], ids=["texts", "lists", "escapes"])
+def test_name_is_looked_for_only_so_far(kind):
+    def body(tokens):
+        # Beside the list's items: the object, the list with its key, and the key of the name.
+        items = (tokens - 5) // (2 if kind == b"[]" else 1)
+        return b'{"x":[%b],"model":"a"}' % b",".join([kind] * items)
+
+    assert replace_model(body(MAX_TOKENS), "new").endswith(b'],"model":"new"}')
+    assert replace_model(body(MAX_TOKENS + 2), "new") is None
+
+
+def test_name_that_may_stand_again_too_far_on_is_not_replaced_in_one_place_alone():
+    body = b'{"model":"a","x":[%b],"model":"a"}' % b",".join([b'""'] * MAX_TOKENS)
+    assert replace_model(body, "new") is None
+    other = body.removesuffix(b',"model":"a"}') + b"}"
+    assert replace_model(other, "new") == other.replace(b'"a"', b'"new"'), "what follows the last one is not walked"

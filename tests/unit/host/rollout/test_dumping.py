@@ -94,3 +94,18 @@ async def test_states_that_have_no_room_say_so_and_those_that_have_are_shown(mon
     page = await StateDumps(Deployment(a="x" * 800, b="x" * 800, c="x" * 20), HOST).dump(None)
     found = by_ref(page)
     assert (found["a"], found["b"], found["c"]) == ("x" * 800, "RESOURCE_EXHAUSTED", "x" * 20)
+
+
+async def test_ref_that_a_reload_drops_while_others_are_asked_is_asked_as_it_was(monkeypatch):
+    monkeypatch.setattr(dumping, "_ASKED_AT_ONCE", 1)
+    deployment = Deployment(a=1, b=2)
+    live = deployment.live("up")
+    ask = live.client.control_call
+
+    async def reload_meanwhile(*given, **options):
+        live.handles.pop("b", None)
+        return await ask(*given, **options)
+
+    live.client.control_call = reload_meanwhile
+    page = await StateDumps(deployment, HOST).dump(None)
+    assert by_ref(page) == {"a": 1, "b": 2, "new": "UNAVAILABLE", "away": "UNAVAILABLE"}

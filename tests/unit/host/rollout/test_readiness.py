@@ -37,7 +37,8 @@ class Client:
 
 
 def live(number, says):
-    return SimpleNamespace(number=number, client=Client(says), origin=SimpleNamespace(plugin_id=f"p{number}"))
+    origin = SimpleNamespace(plugin_id=f"p{number}")
+    return SimpleNamespace(number=number, client=Client(says), origin=origin, leaving=False)
 
 
 READY = {"ready": True, "waiting": []}
@@ -127,3 +128,17 @@ async def test_process_that_is_lost_is_not_asked():
     async with anyio.create_task_group() as group:
         Readiness(lambda: [("first", one)]).look(group)
     assert one.client.asked == 0
+
+
+@pytest.mark.parametrize("how", ["crashed", "leaving"])
+async def test_word_of_one_that_is_gone_is_not_waited_for(how):
+    one = live(1, waits("a"))
+    readiness = Readiness(lambda: [("first", one)])
+    with anyio.fail_after(WAIT_S):
+        await readiness.settle(0.1)
+    assert readiness.reasons
+    if how == "crashed":
+        one.client.fault = PluginFault("CRASHED", "gone")
+    else:
+        one.leaving = True
+    assert readiness.reasons == ()

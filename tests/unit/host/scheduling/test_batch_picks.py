@@ -21,11 +21,16 @@ class Pool:
         self.at = 100.0
         self.ages = np.full(3, np.nan, np.float32)
         self.waiting = np.array([2.0, 2.0, 100.0], np.float32)
+        self.in_flight = np.full(3, 9.0, np.float32)
         self.membership = 1
 
     def snapshot(self) -> Snapshot:
         made = EndpointStore().snapshot
-        columns = {"endpoint.age_waiting": self.ages, "endpoint.waiting": self.waiting}
+        columns = {
+            "endpoint.age_waiting": self.ages,
+            "endpoint.waiting": self.waiting,
+            "endpoint.in_flight": self.in_flight,
+        }
         live = np.array([True, True, False])
         return replace(made, membership=self.membership, rows=3, at=self.at, live=live, columns=columns)
 
@@ -63,6 +68,17 @@ def test_picks_since_the_scrape_count_against_scorers_of_scraped_figures_alone()
     assert picks.corrected(NOTHING, later, 7.0, 0.0) is NOTHING
     assert costs(picks, pool.later(0.02, scraped=[1])) == pytest.approx([2 * UNSEEN * 4, 0.0, 0.0])
     assert picks.corrected(NOTHING, pool.later(0.02, scraped=[0]), 7.0, 4.0) is NOTHING
+
+
+@pytest.mark.parametrize(("in_flight", "counted"), [(0.0, 0), (1.0, 1), (2.0, 2), (5.0, 2)])
+def test_picks_that_were_answered_count_no_more(in_flight: float, counted: int) -> None:
+    pool, picks = Pool(), BatchPicks()
+    now = pool.later(0.0, scraped=[0])
+    picks.add(0, now)
+    picks.add(0, now)
+    picks.reset()
+    pool.in_flight[0] = in_flight
+    assert costs(picks, pool.later(0.01))[0] == pytest.approx(counted * UNSEEN * 4)
 
 
 @pytest.mark.parametrize(

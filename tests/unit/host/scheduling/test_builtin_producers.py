@@ -284,7 +284,7 @@ def test_load_crosses_as_the_ledger_has_it(in_loop: Callable) -> None:
 def test_token_producer_is_made_for_who_needs_it_unless_there_is_one(configured: tuple[str, ...]) -> None:
     needs = TypeDeclaration(type="r", points=("score",), consumes=("TokenizedPrompt.token_ids",))
     refs = [RefPlan("r", "r", "p", None, needs, {}), *(RefPlan(n, n, None, None, None, {}) for n in configured)]
-    defaults = TypeIndex.build([], {}).default_producers
+    defaults = TypeIndex.build([], {}).default_producers(allow_experimental=False).types
     assert missing_producers(refs, defaults) == (() if configured else ("token-producer",))
 
 

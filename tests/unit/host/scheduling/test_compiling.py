@@ -30,6 +30,11 @@ class Refs:
         self.refs.append(RefPlan(name, name, "p", self.generation if there else None, declared, {}))
         return self
 
+    def never_ready(self, name: str, *points: str) -> "Refs":
+        """One that no process has declared; `points` are what its manifest says."""
+        self.refs.append(RefPlan(name, name, "p", None, None, {}, points=frozenset(points)))
+        return self
+
     def builtin(self, name: str, **parameters: object) -> "Refs":
         self.refs.append(RefPlan(name, name, None, None, None, parameters))
         return self
@@ -103,6 +108,41 @@ def test_readiness_waits_for_what_every_request_would_be_refused_for(
             Refs().add("x", point).plan(options=options)
         return
     assert refs.plan(options=options).fail_closed_absent == (("x",) if absent else ())
+
+
+@pytest.mark.parametrize(
+    ("point", "absent"), [("admit", True), ("parse", True), ("screen", False), ("pick", False), ("filter", False)]
+)
+def test_what_its_manifest_says_counts_of_a_ref_that_was_never_ready(point: str, absent: bool) -> None:
+    refs = Refs().never_ready("x", point)
+    assert refs.plan().fail_closed_absent == (("x",) if absent else ())
+    closed = Refs().never_ready("x", "screen").plan(options={"x": CLOSED})
+    assert closed.fail_closed_absent == ("x",)
+    assert [(binding.ref, binding.point) for binding in closed.absent] == [("x", "screen")]
+
+
+def test_admitter_that_was_never_ready_decides_before_anything_is_called_and_is_no_scorer() -> None:
+    plan = compile_plan(1, PlanInput(tuple(Refs().never_ready("x", "admit").refs), (), {}))
+    assert [(binding.ref, binding.point, binding.policy) for binding in plan.absent] == [("x", "admit", "fail_closed")]
+    assert plan.profiles["default"].absent == ()
+
+
+def test_ref_of_which_nobody_says_anything_counts_as_a_scorer() -> None:
+    plan = Refs().never_ready("x").plan("x")
+    assert plan.fail_closed_absent == ()
+    assert [(binding.ref, binding.point) for binding in plan.profiles["default"].absent] == [("x", "score")]
+    assert Refs().never_ready("x").plan("x", options={"x": CLOSED}).fail_closed_absent == ("x",)
+
+
+def test_parser_that_was_never_ready_takes_what_nobody_before_it_does() -> None:
+    plan = Refs().add("p", "parse").never_ready("q", "parse").plan(parsers=("p", "q"))
+    assert [(it.binding.ref, it.claims, it.generation) for it in plan.parsers][1] == ("q", (), None)
+
+
+def test_profile_that_names_what_its_manifest_calls_an_admitter_is_refused() -> None:
+    assert Refs().never_ready("x", "admit").problems("x") == [
+        "profile 'default': 'x' of type 'x' is no filter, scorer or picker"
+    ]
 
 
 def test_detector_that_is_none_is_refused_and_one_without_a_process_sheds_nothing() -> None:

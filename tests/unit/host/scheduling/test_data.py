@@ -11,8 +11,9 @@ from hotbay.scheduling.data_graph import DataGraph
 from hotbay.scheduling.plan import Plan, PlanInput, ProfileEntryPlan, ProfileInput, RefPlan
 from hotbay.scheduling.producers import missing_producers
 from hotbay_sdk import Context, DataProducer, Endpoint, Endpoints, Plugin, Request, Scorer
+from hotbay_sdk._results import texts
 from hotbay_sdk.protocol import TypeDeclaration
-from hotbay_sdk.protocol.calls import InstanceFacts
+from hotbay_sdk.protocol.calls import MAX_TEXT_BYTES, InstanceFacts
 
 IDLE = Metrics(waiting=0.0)
 DEFAULTS = {"A": "default-maker"}
@@ -278,8 +279,8 @@ def test_data_of_a_request_dies_with_its_cycle(in_loop: Callable) -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [["x"], ["x", 7], "xy", ["x", "y", "z"], ["x", "y" * 65537]],
-    ids=["too-few", "number", "text", "too-many", "too-long"],
+    [["x"], ["x", 7], "xy", ["x", "y", "z"], ["x", "y" * 4097], ["x", "ü" * 2049]],
+    ids=["too-few", "number", "text", "too-many", "too-long", "too-many-bytes"],
 )
 def test_text_column_of_the_wrong_form_is_a_bad_result(in_loop: Callable, bad: object) -> None:
     async def body(bay) -> None:
@@ -289,5 +290,19 @@ def test_text_column_of_the_wrong_form_is_a_bad_result(in_loop: Callable, bad: o
         client.tamper = lambda result: [{"Data.text/text": bad}, []]
         answers = await bay.decide(2)
         assert [answer.degraded for answer in answers] == [(("one", "BAD_RESULT"),)] * 2
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize("longest", ["y" * MAX_TEXT_BYTES, "ü" * (MAX_TEXT_BYTES // 2)], ids=["ascii", "others"])
+def test_longest_text_is_what_the_sdk_lets_cross(in_loop: Callable, longest: str) -> None:
+    assert len(texts([longest], 1, "text")) == 1
+
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        client = bay.plugin(makers(), [("one", "maker", {})])
+        bay.publish()
+        client.tamper = lambda result: [{"Data.text/text": ["x", longest]}, []]
+        assert [answer.degraded for answer in await bay.decide(2)] == [(), ()]
 
     in_loop(body)

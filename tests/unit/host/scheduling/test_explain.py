@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -272,7 +273,7 @@ def test_nothing_of_a_request_or_a_plan_is_held_by_what_is_kept(in_loop: Callabl
     in_loop(body)
 
 
-def decided(name: str, rows: int) -> Any:
+def decided(name: str, rows: int, notes: Sequence[object] = ()) -> Any:
     """A cycle that came to a decision, as far as it is kept."""
     return SimpleNamespace(
         request=SimpleNamespace(id=name, avoid=frozenset()),
@@ -282,7 +283,7 @@ def decided(name: str, rows: int) -> Any:
         candidates=SimpleNamespace(base=np.zeros(0, np.bool_)),
         begun_s=0.0,
         ended_s=1.0,
-        notes=[],
+        notes=[*notes],
         ran=[],
         degraded=[],
         decision=Rejected(503, "x", "y"),
@@ -399,3 +400,84 @@ def test_bytes_of_a_decision_grow_with_endpoints_and_scorers(in_loop: Callable) 
         assert bay.router._traces.size_bytes == LEAST_BYTES + 10 * (ROW_BYTES + 2 * 4)
 
     in_loop(body)
+
+
+def held_bytes(value: object) -> int:
+    """Of a value and all in it."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    names = map(sys.getsizeof, value) if isinstance(value, dict) else ()
+    return sys.getsizeof(value) + sum(names) + sum(map(held_bytes, inside))
+
+
+BLOAT = "x" * 250_000
+BLAMED = [[0, -1, {"code": "PLUGIN_ERROR", "x": BLOAT}]]
+BLOATED = {
+    "error": (lambda answer: [answer[0], BLAMED], "admit"),
+    "verdict": (lambda answer: [[BLOAT], []], "admit"),
+    "verdicts": (lambda answer: [[[{}] * 100_000], []], "admit"),
+    "attributes": (lambda answer: [[{"attributes": {BLOAT: 1}}], []], "headers"),
+    "screen": (lambda answer: [answer[0], BLAMED], "screen"),
+    "produce": (lambda answer: [answer[0], BLAMED], "make"),
+    "names": (lambda answer: ["x", BLOAT], "handler"),
+    "primary": (lambda answer: {**answer, "y": BLOAT} if isinstance(answer, dict) else answer, "handler"),
+    "score": (lambda answer: [answer[0], answer[1], [[0, -1, {"code": "PLUGIN_ERROR", "x": "x" * 3000}]]], "s1"),
+    "edits": (lambda answer: [[{"set_request": {"x-to": BLOAT}}], []], "edit"),
+}
+
+
+@pytest.mark.parametrize("kind", list(BLOATED))
+def test_what_is_kept_of_an_answer_is_counted_and_what_is_too_long_is_not_kept(in_loop: Callable, kind: str) -> None:
+    tamper, ref = BLOATED[kind]
+
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        kinds = {"s1": ("s1", "table", {"a": 1.0})}
+        client = bay.plugin(everything(), [kinds.get(ref, (ref, ref, {}))])
+        profile = ["s1"] if ref == "s1" else []
+        bay.publish(profiles={"x": profile} if ref != "handler" else {"x": [], "z": []})
+        client.tamper = tamper
+        await bay.decide()
+        await asyncio.sleep(0)
+        [trace] = bay.router.decisions.latest(1)
+        assert trace.notes, "it answered"
+        held = sum(held_bytes(note.result) for note, _ in trace.notes)
+        assert held < 150_000
+        assert held <= bay.router.decisions.size_bytes
+        assert any(ref in step.refs for step in bay.router.explain("r0").steps)
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize(
+    ("ref", "answer"),
+    [("admit", []), ("admit", [{"who": "secret"}]), ("admit", 7), ("headers", []), ("headers", {"deny": {"x": 1}}), ("edit", [[]])],
+    ids=["no-code", "map-for-a-code", "number", "list", "map-for-a-denial", "lists"],
+)  # fmt: skip
+def test_answer_that_could_not_be_used_is_told_without_what_it_says(
+    in_loop: Callable, ref: str, answer: object
+) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        client = bay.plugin(everything(), [(ref, ref, {})])
+        bay.publish()
+        client.tamper = lambda result: [[answer], []]
+        await bay.decide()
+        step = step_of(bay.router.explain("r0"), ref)
+        assert "secret" not in step.said
+        if ref == "admit":
+            assert step.said == "unreadable"
+
+    in_loop(body)
+
+
+@given(sizes=st.lists(st.integers(1, 5000), max_size=20), most=st.integers(2000, 30_000))
+def test_answer_that_requests_of_a_batch_share_counts_once(sizes: Sequence[int], most: int) -> None:
+    traces = Traces(max_bytes=most)
+    for number, size in enumerate(sizes):
+        note = SimpleNamespace(uncounted_bytes=size)
+        mates = [decided(f"r{number}", 0, notes=[(note, 0)]), decided(f"s{number}", 0, notes=[(note, 1)])]
+        traces.keep(mates)
+    whole = [LEAST_BYTES + extra for size in sizes for extra in (size, 0)]
+    kept = whole[len(whole) - len(traces) :]
+    assert traces.size_bytes == sum(kept) <= most
+    assert len(kept) == len(whole) or sum(kept) + whole[-len(kept) - 1] > most

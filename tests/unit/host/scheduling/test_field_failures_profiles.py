@@ -12,9 +12,13 @@ from hotbay.scheduling.sent_tables import FEATURE as SIDE_TABLES
 
 PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
 # The packages are not installed here: they are imported from their projects, when this module is.
-sys.path[:0] = [str(PLUGINS / name) for name in ("attributes", "flow-control", "labels", "prefix-cache", "standard")]
+sys.path[:0] = [
+    str(PLUGINS / name)
+    for name in ("attributes", "disaggregation", "flow-control", "labels", "prefix-cache", "standard")
+]
 
 from hotbay_attributes import plugin as attributes  # noqa: E402 - see above
+from hotbay_disaggregation import plugin as disaggregation  # noqa: E402
 from hotbay_flow_control import plugin as flow_control  # noqa: E402
 from hotbay_labels import plugin as labels  # noqa: E402
 from hotbay_prefix_cache import plugin as prefix_cache  # noqa: E402
@@ -211,5 +215,39 @@ def test_s11_pool_of_one_stale_endpoint_is_full_or_usable_by_the_policy(
         else:
             assert answer.endpoint.name == "a"
         assert await bay.names(20) == ["a"] * 20
+
+    in_loop(body)
+
+
+# -- EP14: stages that find no endpoint -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["prefill-first", "decode-first"])
+def test_ep14_request_without_an_endpoint_to_decode_on_never_goes_to_the_prefill_server(
+    in_loop: Callable, order: str
+) -> None:
+    """Decode finds no endpoint, more often than a breaker takes faults, whether prefill found one or not; then it finds one."""
+
+    async def body(bay) -> None:
+        def there(name: str, number: int) -> None:
+            at = EndpointMetadata(f"default/{name}", name, f"10.0.0.{number}", 8000, labels={"role": name})
+            bay.store.upsert(at)
+            bay.store.publish(float(number))
+
+        there("prefill", 1)
+        bay.plugin(labels, [("decodes", "by-label", {"label": "role", "validValues": ["decode"]})])
+        bay.plugin(disaggregation, [("h", "disagg-profile-handler", {"stageOrder": order})])
+        for generation in bay.started:
+            generation.features |= {SIDE_TABLES}
+        bay.publish(profiles={"prefill": [], "decode": ["decodes"]})
+        for _ in range(6):
+            (answer,) = await bay.decide()
+            assert isinstance(answer, Rejected), answer
+            assert (answer.status, answer.reason) == (503, "rejected-no-endpoints")
+        assert bay.tally.errors == []
+        there("decode", 2)
+        (found,) = await bay.decide()
+        assert isinstance(found, Picked), found
+        assert (found.endpoint.name, found.profile, found.degraded) == ("decode", "decode", ())
 
     in_loop(body)

@@ -7,9 +7,8 @@ from hotbay.datalayer.endpoint import EndpointMetadata, Metrics
 from hotbay.errors import Problem
 from hotbay.scheduling.binding import BindingOptions, Policy
 from hotbay.scheduling.builtin_handlers import header_choice, primary_port
-from hotbay.scheduling.decision import BUSY, INELIGIBLE, Picked, Rejected
+from hotbay.scheduling.decision import BUSY, INELIGIBLE, Picked, Rejected, joined
 from hotbay.scheduling.request import InferenceRequest
-from hotbay.scheduling.verdict import joined
 from hotbay_sdk import (
     Context,
     DataProducer,
@@ -30,7 +29,7 @@ Results = Mapping[str, Sequence[str] | None]
 
 def handler(
     pick: Callable[[Results], Sequence[str]],
-    process: Callable[[Results], tuple[str, Results]] | None = None,
+    process: Callable[[Results], tuple[str, Results] | None] | None = None,
     **declared: object,
 ) -> Plugin:
     """A handler `h` of two functions; by default the first profile with a result is the primary one."""
@@ -43,7 +42,7 @@ def handler(
         ) -> Sequence[str]:
             return pick(results)
 
-        def process(self, request: Request, results: Results, endpoints: Endpoints) -> tuple[str, Results]:
+        def process(self, request: Request, results: Results, endpoints: Endpoints) -> tuple[str, Results] | None:
             if process is not None:
                 return process(results)
             return next(name for name, them in results.items() if them), results
@@ -191,6 +190,7 @@ def test_handler_that_asks_for_nothing_leaves_the_request_without_a_profile(in_l
     [
         {"primary": "x", "results": {"x": ["default/ghost"]}},
         {"primary": "x", "results": {"x": ["default/a"], "z": ["default/a"]}},
+        {"primary": "x", "results": {"x": ["default/a"], "z": None}},
         {"primary": "y", "results": {"x": ["default/a"]}},
         {"primary": "x", "results": {"x": []}},
         {"primary": "x", "results": {"x": [7]}},
@@ -201,6 +201,7 @@ def test_handler_that_asks_for_nothing_leaves_the_request_without_a_profile(in_l
     ids=[
         "foreign-endpoint",
         "profile-that-did-not-run",
+        "nil-of-one-that-did-not-run",
         "no-result",
         "empty",
         "number",
@@ -383,6 +384,67 @@ def test_ep14_profile_that_fails_beside_one_that_does_not_refuses_nothing(in_loo
         bay.publish(profiles={"x": ["f"], "y": []})
         [answer] = await bay.decide()
         assert (answer.profile, answer.results["x"]) == ("y", None)
+
+    in_loop(body)
+
+
+def _fails(results: Results) -> tuple[str, Results]:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("busy", BUSY), ("gone", INELIGIBLE)], ids=["busy", "gone"])
+def test_ep14_handler_that_fails_beside_a_drained_profile_is_not_fallen_back_from(
+    in_loop: Callable, kind: str, expected: Rejected
+) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        bay.plugin(dropping(), [("f", kind, {})])
+        bay.plugin(handler(lambda results: [] if results else ["x", "y"], _fails), [("h", "h", {})])
+        bay.publish(profiles={"x": [], "y": ["f"]})
+        [answer] = await bay.decide()
+        assert (answer.status, answer.reason) == (expected.status, expected.reason), "x alone is not what was asked for"
+        assert answer.message == f"{expected.message}; profile handler 'h' failed (PLUGIN_ERROR)"
+        bay.publish(profiles={"x": [], "y": []})
+        [whole] = await bay.decide()
+        assert (whole.profile, whole.degraded) == ("x", (("h", "PLUGIN_ERROR"),)), (
+            "nothing drained: the first one holds"
+        )
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("busy", BUSY), ("gone", INELIGIBLE)], ids=["busy", "gone"])
+def test_ep14_handler_that_finds_no_result_refuses_as_the_drained_profiles_and_stays_asked(
+    in_loop: Callable, kind: str, expected: Rejected
+) -> None:
+    def process(results: Results) -> tuple[str, Results] | None:
+        return ("y", results) if results["y"] else None
+
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        bay.plugin(dropping(), [("f", kind, {})])
+        bay.plugin(handler(lambda results: [] if results else ["x", "y"], process), [("h", "h", {})])
+        bay.publish(profiles={"x": [], "y": ["f"]})
+        for _ in range(6):
+            [answer] = await bay.decide()
+            assert (answer.status, answer.reason) == (expected.status, expected.reason)
+            assert answer.message == f"{expected.message}; profile handler 'h' found no result to go on with"
+        assert bay.tally.errors == [], "it is no fault of the handler"
+        bay.publish(profiles={"x": [], "y": []})
+        [answer] = await bay.decide()
+        assert (answer.profile, answer.degraded) == ("y", ())
+
+    in_loop(body)
+
+
+def test_handler_that_finds_no_result_although_every_profile_has_one_is_503(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        bay.plugin(handler(lambda results: [] if results else ["x", "y"], lambda results: None), [("h", "h", {})])
+        bay.publish(profiles={"x": [], "y": []})
+        [answer] = await bay.decide()
+        assert (answer.status, answer.reason) == (503, "rejected-no-endpoints")
+        assert answer.message == "profile handler 'h' found no result to go on with"
 
     in_loop(body)
 

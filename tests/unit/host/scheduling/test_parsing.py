@@ -102,11 +102,29 @@ def test_parser_that_is_absent_unknown_or_has_no_room_refuses_at_once(in_loop: C
     in_loop(body)
 
 
+def test_bodies_at_which_a_parser_raises_close_it_to_nobody_else(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        client = both(bay)
+        for _ in range(12):
+            assert "PLUGIN_ERROR" in (await parsed(bay, "p", b"raise")).message  # type: ignore[union-attr]
+        assert isinstance(await parsed(bay, "p"), Parsed), "a body is its client's, and opens no breaker"
+        client.tamper = lambda result: {"model": ""}
+        for _ in range(12):
+            assert "BAD_RESULT" in (await parsed(bay, "p")).message  # type: ignore[union-attr]
+        client.tamper = None
+        assert isinstance(await parsed(bay, "p"), Parsed)
+        assert bay.router.statistics(1).errors == 12, "they are counted"
+
+    in_loop(body)
+
+
 def test_parser_that_keeps_failing_is_left_alone_and_asked_again_later(in_loop: Callable) -> None:
     async def body(bay) -> None:
         client = both(bay)
+        client.refuses = CapacityError("RESOURCE_EXHAUSTED", "full")
         for _ in range(4):
-            await parsed(bay, "p", b"raise")
+            assert "RESOURCE_EXHAUSTED" in (await parsed(bay, "p")).message  # type: ignore[union-attr]
+        client.refuses = None
         asked = len(client.arguments)
         assert "BREAKER_OPEN" in (await parsed(bay, "p")).message  # type: ignore[union-attr]
         assert len(client.arguments) == asked
@@ -130,5 +148,24 @@ def test_what_the_caller_raises_is_logged_and_stays_with_it(
         bay.router.parse("p", "/words", {}, b"x", broken)
         assert isinstance(await parsed(bay, "p"), Parsed)
         assert "parsed_request_failed" in caplog.text
+
+    in_loop(body)
+
+
+def test_parser_is_held_until_it_has_answered(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        both(bay)
+        [parser] = [it for it in bay.router.plan.parsers if it.binding.ref == "p"]
+        future: asyncio.Future[Parsed | Rejected] = asyncio.get_running_loop().create_future()
+        bay.router.parse("p", "/v1/words", {}, b"hello", future.set_result)
+        assert parser.generation.leases == 1
+        await asyncio.wait_for(future, 5)
+        assert parser.generation.leases == 0
+        bay.router.parse("p", "/v1/words", {}, b"raise", lambda _: None)
+        assert parser.generation.leases == 1
+        drained: list[bool] = []
+        parser.generation.on_drained(lambda: drained.append(True))
+        await parsed(bay, "p")
+        assert (parser.generation.leases, drained) == (0, [True])
 
     in_loop(body)

@@ -47,17 +47,73 @@ def test_facts_are_those_of_who_provides_the_type() -> None:
 def test_default_producers_are_those_of_manifests_and_the_hosts_own() -> None:
     said = {
         ("a", "mine"): TypeFacts(produces_default=("MyKey", "PrefixCacheMatchInfo")),
-        ("b", "yours"): TypeFacts(produces_default=("MyKey",)),
+        ("b", "yours"): TypeFacts(produces_default=("YourKey",)),
     }
     index = TypeIndex.build([("a", ["mine"]), ("b", ["yours"])], {}, facts=said)
-    assert index.default_producers == {
+    assert index.default_producers(allow_experimental=True).types == {
         "MyKey": "mine",
+        "YourKey": "yours",
         "PrefixCacheMatchInfo": "mine",
         "InFlightLoad": "inflight-load-producer",
         "TokenizedPrompt": "token-producer",
     }
     known = TypeIndex.build([("p", ["approx-prefix-cache-producer"]), ("a", ["mine"])], {}, facts=said)
-    assert known.default_producers["PrefixCacheMatchInfo"] == "approx-prefix-cache-producer"
+    assert (
+        known.default_producers(allow_experimental=True).types["PrefixCacheMatchInfo"] == "approx-prefix-cache-producer"
+    )
+
+
+BOTH = [("a", ["mine"]), ("b", ["yours"])]
+CLAIMS = {
+    ("a", "mine"): TypeFacts(stability="beta", produces_default=("MyKey",)),
+    ("b", "yours"): TypeFacts(stability="beta", produces_default=("MyKey",)),
+}
+
+
+def test_key_that_two_packages_claim_has_no_default_unless_one_is_ranked() -> None:
+    found = TypeIndex.build(BOTH, {}, facts=CLAIMS).default_producers(allow_experimental=True)
+    assert "MyKey" not in found.types
+    assert found.withheld["MyKey"] == (
+        "'mine' of the package a and 'yours' of the package b are both to be made for it by themselves: list one of them "
+        "under plugins, or rank one: types: {mine: a}"
+    )
+    for name, package in (("mine", "a"), ("yours", "b")):
+        ranked = TypeIndex.build(BOTH, {name: package}, facts=CLAIMS).default_producers(allow_experimental=True)
+        assert (ranked.types["MyKey"], ranked.withheld) == (name, {})
+    all_ranked = TypeIndex.build(BOTH, {"mine": "a", "yours": "b"}, facts=CLAIMS)
+    assert "MyKey" in all_ranked.default_producers(allow_experimental=True).withheld
+
+
+def test_type_of_two_packages_is_the_default_of_the_one_that_is_ranked() -> None:
+    said = {(package, "mine"): CLAIMS["a", "mine"] for package in ("a", "b")}
+    offers = [("a", ["mine"]), ("b", ["mine"])]
+    assert "MyKey" in TypeIndex.build(offers, {}, facts=said).default_producers(allow_experimental=True).withheld
+    ranked = TypeIndex.build(offers, {"mine": "b"}, facts=said)
+    assert ranked.default_producers(allow_experimental=True).types["MyKey"] == "mine"
+
+
+def test_package_that_comes_later_takes_no_key_from_who_makes_it() -> None:
+    said = {pair: CLAIMS[pair] for pair in [("b", "yours")]}
+    before = TypeIndex.build(BOTH[1:], {}, facts=said)
+    after = TypeIndex.build(BOTH, {}, facts=CLAIMS).keeping(before)
+    assert after.default_producers(allow_experimental=True).types["MyKey"] == "yours"
+    gone = TypeIndex.build(BOTH[:1], {}, facts={pair: CLAIMS[pair] for pair in [("a", "mine")]}).keeping(after)
+    assert gone.default_producers(allow_experimental=True).types["MyKey"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("stability", "made"), [("alpha", False), (None, False), ("beta", True), ("stable", True)], ids=str
+)
+def test_es19_default_producer_that_is_alpha_is_made_where_that_is_allowed(stability: str | None, made: bool) -> None:
+    said = {("a", "mine"): TypeFacts(stability=stability, produces_default=("MyKey",))}
+    index = TypeIndex.build(BOTH[:1], {}, facts=said)
+    assert index.default_producers(allow_experimental=True).types["MyKey"] == "mine"
+    found = index.default_producers(allow_experimental=False)
+    assert ("MyKey" in found.types) is made
+    if not made:
+        assert found.withheld["MyKey"].startswith(
+            "'mine', which is made for it by itself, is alpha: write `scheduling:"
+        )
     assert set(DEFAULT_PRODUCERS) == {"PrefixCacheMatchInfo"}
 
 

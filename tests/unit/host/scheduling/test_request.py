@@ -203,3 +203,28 @@ def test_prompt_that_no_encoder_takes_is_nobody_s_prefix():
     deep = orjson.loads(b"[" * 300 + b"]" * 300)
     request = InferenceRequest("r", "m", "/", {}, b"", {"prompt": {"a": deep}})
     assert (request.prompt_text(), request.prompt_hashes(1)) == ("", b"")
+
+
+def test_estimate_and_hashes_that_were_made_outlive_the_body_and_others_are_none():
+    request = completion("four" * 40)
+    assert request.tokens_estimate == 40
+    kept = request.prompt_hashes(16)
+    request.let_go_of_body()
+    assert (request.tokens_estimate, request.prompt_hashes(16)) == (40, kept)
+    assert (request.prompts, request.prompt_text(), request.prompt_hashes(8)) == ((), "", b"")
+
+
+def test_body_that_is_let_go_of_is_not_read_any_more():
+    def read(payload):
+        raise AssertionError("there is nothing to read")
+
+    request = completion("x", read=read)
+    request.let_go_of_body()
+    assert (request.tokens_estimate, request.prompt_hashes(16), request.prompt_text()) == (0, b"", "")
+
+
+def test_estimate_is_made_once():
+    request = completion(["four"] * 3)
+    assert request.tokens_estimate == 3
+    request._prompts = ("x" * 400,)
+    assert request.tokens_estimate == 3

@@ -100,7 +100,9 @@ def test_without_listeners_nobody_wants_anything_and_nothing_is_told(in_loop: Ca
 def test_wants_are_those_of_the_listeners(in_loop: Callable, refs: list[str], wants: ResponseWants) -> None:
     async def body(bay) -> None:
         await sent(bay, refs, [])
-        assert bay.router.hears_responses == wants
+        found = bay.router.hears_responses
+        assert found._replace(fields=frozenset()) == wants
+        assert found.fields == ({"request.id", "request.prompt"} if wants.body else frozenset())
         bay.refs = []
         bay.publish()
         assert bay.router.hears_responses == NO_WANTS

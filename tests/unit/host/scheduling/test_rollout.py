@@ -415,6 +415,19 @@ def test_shadow_compares_every_kind_of_answer_and_decides_nothing(in_loop: Calla
     in_loop(body)
 
 
+def test_shadow_whose_handler_finds_no_result_is_compared_and_decides_nothing(in_loop: Callable) -> None:
+    async def body(bay) -> None:
+        bay.endpoints(a=IDLE)
+        pairs, _, candidate = shadowed(bay, Version(), Version())
+        candidate.client.tamper = lambda result: None if isinstance(result, dict) else result
+        [decided] = await bay.decide(1, ids=["q"])
+        await turns(10)
+        assert (decided.endpoint.name, decided.degraded) == ("a", ())
+        assert (("default",), ()) in [(p.live, p.candidate) for p in pairs if p.point is Point.PROFILE_HANDLER]
+
+    in_loop(body)
+
+
 def test_shadow_is_told_of_no_host_tally_but_counted_as_the_candidates(in_loop: Callable) -> None:
     async def body(bay) -> None:
         bay.endpoints(a=IDLE)
