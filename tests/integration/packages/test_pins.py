@@ -29,7 +29,7 @@ async def scores(name: str, manifest: Manifest, site: Path, work: Path, both: an
         both.set() if name == "pin-new" else await both.wait()
         requests = read_requests(DEFAULT_REQUEST, file="request", headers={})
         endpoints = read_endpoints("default/a: {}\ndefault/b: {}\n", file="endpoints", data=())
-        batch = Batch(target.declaration, target.block_tokens, endpoints, requests, None)
+        batch = Batch(target.declaration, endpoints, requests, facts=target.facts)
         return (await target.call("score", batch, picks=1, profiles=(), repeat=1)).rows[0]
 
 
