@@ -4,6 +4,7 @@ A handler of this package finds them by their names and asks them in its own cal
 be given: `columns`. They answer no call of the host's but what operators look at.
 """
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 from hotbay_sdk import Context, Endpoints, ParameterError, Request, StateDumper
@@ -17,7 +18,7 @@ PREFIX_KEY: Final = "PrefixCacheMatchInfo"
 TOTAL_SIZE: Final = "EncoderCacheMatchInfo.total_size"
 
 
-class Decider(StateDumper):
+class Decider(StateDumper, ABC):
     """One decider. `columns`: data that the handler which asks it consumes for it."""
 
     columns: tuple[str, ...] = ()
@@ -33,8 +34,9 @@ class Decider(StateDumper):
         self._agreed += agreed
         return agreed
 
+    @abstractmethod
     def _wants(self, request: Request, endpoints: Endpoints, row: int | None) -> bool:
-        raise NotImplementedError
+        """What `disaggregate` says."""
 
     def dump_state(self) -> object:
         """How often it was asked, and agreed."""

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 NAMES = sorted(str(file.parent.relative_to(PLUGINS)) for file in PLUGINS.rglob("pyproject.toml"))
 # All run the same SDK: these three, which have the most different points, say what the default lane has to know.
-ALWAYS = {"disaggregation", "prefix-cache", "standard"}
+ALWAYS = {"disaggregation", "standard"}
 PROJECTS = [pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.slow]) for name in NAMES]
 HURRIED = Patience(answer_s=1.0, ready_s=2.0, exit_s=1.0)
 """For peers that are at fault: what they do not do, they do not do in any time."""

@@ -128,7 +128,12 @@ def listener(tmp_path: Path):
 
 def asking(folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "hotbay.cli", *arguments, "--socket", "s"]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # What is run in the background ignores interrupts, and hands that down: a handler of ours is not handed down.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

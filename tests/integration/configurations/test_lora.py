@@ -3,7 +3,7 @@
 import pytest
 from hotbay.sim.config import LoraModule, SimConfig
 
-pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
 
 MANIFEST = "host-lora.yaml"
 SIM = SimConfig(loras=(LoraModule("sql"), LoraModule("poems")))

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
 
 MANIFEST = "host-multi-tenant.yaml"
 REQUESTS = 16

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.anyio, pytest.mark.timeout(180)]
 
 MANIFEST = "host-disaggregation.yaml"
 KEYS = {

@@ -34,6 +34,8 @@ SOURCE = """
     @plugin.type("slow", payload="json", attributes={"a": "f32"}, concurrency=2)
     class Slow(Extractor):
         def extract(self, payload, endpoint):
+            if payload["until"] == "cancelled":
+                self.context.logger.info("waits")
             while not (payload["until"] == "cancelled" and self.context.cancelled):
                 if payload["until"] == "now":
                     return {"a": 1}
@@ -185,6 +187,8 @@ def test_a_call_that_waits_keeps_no_other_call_from_its_answer(with_process: Cal
             )
             assert (await ask(Method.POLL_EXTRACT, [[1, 1], {}, {"until": "now"}], deadline_s=LIFE_S)) == {"a": 1.0}
             assert isinstance(await process.score(number=2), list)
+            # A call that is cancelled before it begins does not begin.
+            await process.logged("waits")
             waiting.cancel()
             await process.logged("saw the cancel")
 
