@@ -15,11 +15,12 @@ from hotbay_sdk.protocol.calls import (
     declared_column,
     is_column_read,
     is_request_read,
+    mask_bytes,
     written_column,
 )
 from hotbay_sdk.protocol.tables import LABELS, ROLE, ROLE_LABEL, RowValue, encode_table
 
-__all__ = ["DataFigures", "EndpointFigures", "RequestFields", "requests_of", "view_of"]
+__all__ = ["DataFigures", "EndpointFigures", "RequestFields", "kept_ids", "requests_of", "view_of"]
 
 RequestFields: TypeAlias = Mapping[str, object]
 """Field → value; `model` is short for `request.model`. `headers` is a map of lower-case names, `attributes` one of what processors
@@ -122,3 +123,11 @@ def _field(request: RequestFields, name: str) -> object:
     if name == PROMPT_HASHES and isinstance(value, (list, tuple)):
         return array("Q", value).tobytes()
     return value
+
+
+def kept_ids(bits: bytes, endpoints: Iterable[str]) -> list[list[str]]:
+    """What bits of a reply keep of the endpoints, a list of ids for each request."""
+    ids = list(endpoints)
+    width = mask_bytes(len(ids))
+    masks = [int.from_bytes(bits[start : start + width], "little") for start in range(0, len(bits), width or 1)]
+    return [[i for row, i in enumerate(ids) if mask >> row & 1] for mask in masks]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from hotbay_sdk._figures import DataFigures, EndpointFigures, RequestFields
+from hotbay_sdk._figures import DataFigures, EndpointFigures, RequestFields, kept_ids
 from hotbay_sdk._instances import Instance
 from hotbay_sdk._points import Edits
 from hotbay_sdk._request_points import Denial, ParsedRequest
-from hotbay_sdk.protocol.calls import RESPONSE_HEADER_READ, mask_bytes
+from hotbay_sdk.protocol.calls import RESPONSE_HEADER_READ
 from hotbay_sdk.protocol.messages import Method
 from hotbay_sdk.protocol.values import Value
 
@@ -73,9 +73,7 @@ class RequestHarness(ABC):
         """Ids of the endpoints that a screener keeps, a list for each request."""
         bits = self._batch(Method.SCREEN, name, endpoints, requests, candidates, data)
         assert isinstance(bits, bytes)
-        width = mask_bytes(len(endpoints))
-        masks = [int.from_bytes(bits[start : start + width], "little") for start in range(0, len(bits), width or 1)]
-        return [[i for row, i in enumerate(endpoints) if mask >> row & 1] for mask in masks]
+        return kept_ids(bits, endpoints)
 
     def admit(
         self,

@@ -13,7 +13,7 @@ from hotbay_sdk._context import Host
 from hotbay_sdk._data_harness import DataHarness
 from hotbay_sdk._dispatch import Dispatcher, answer
 from hotbay_sdk._errors import HostCallError, ParameterError
-from hotbay_sdk._figures import DataFigures, EndpointFigures, RequestFields, requests_of, view_of
+from hotbay_sdk._figures import DataFigures, EndpointFigures, RequestFields, kept_ids, requests_of, view_of
 from hotbay_sdk._instances import Instance
 from hotbay_sdk._plugin import Plugin
 from hotbay_sdk._policy_harness import PolicyHarness
@@ -237,9 +237,7 @@ class PluginHarness(DataHarness, RequestHarness, PolicyHarness):
         """Ids of the candidates that a filter keeps, a list for each request."""
         bits = self._run(POINT_FILTER, name, endpoints, requests, candidates, data)[0]
         assert isinstance(bits, bytes)
-        width = mask_bytes(len(endpoints))
-        masks = [int.from_bytes(bits[start : start + width], "little") for start in range(0, len(bits), width or 1)]
-        return [[i for row, i in enumerate(endpoints) if mask >> row & 1] for mask in masks]
+        return kept_ids(bits, endpoints)
 
     def pick(
         self,
